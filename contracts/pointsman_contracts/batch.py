@@ -14,7 +14,9 @@ LENT_BUCKET: Final = "pm-lent-identities"
 
 LENT_PREFIX: Final = "pm-lent-"
 """Begins the bearer tokens of `LentIdentity`; no API key of the gateway begins so."""
-_ID_PREFIXES: Final = ("batch_", "msgbatch_")
+WORK_PREFIX: Final = "work_"
+"""Begins the ids by which the items of a queue are counted, one for each queue and day."""
+_ID_PREFIXES: Final = ("batch_", "msgbatch_", WORK_PREFIX)
 _TIME_DIGITS: Final = 12
 
 ENDED: Final = frozenset({"failed", "completed", "expired", "cancelled"})

@@ -39,6 +39,7 @@ from pointsman_contracts.scheduling import RequestScheduled, Reservations, Sched
 from pointsman_contracts.story import Story, StoryQuery
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSums
 from pointsman_contracts.verdicts import MovedRequests, MoveRequests, WorkerJudged, WorkerVerdicts
+from pointsman_contracts.work import WorkItem, WorkResult
 from pointsman_contracts.worker import (
     WorkerAnnouncement,
     WorkerClaim,
@@ -126,4 +127,6 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     BatchRecord,
     LineResult,
     LentIdentity,
+    WorkItem,
+    WorkResult,
 )

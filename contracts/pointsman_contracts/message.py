@@ -30,7 +30,7 @@ else:
     JsonValue = Any
     """Any value of a JSON document: msgspec reads it without a type."""
 
-Kind = Literal["rpc", "evt", "rec", "sig", "ctl", "kv"]
+Kind = Literal["rpc", "evt", "rec", "sig", "ctl", "work", "kv"]
 T = TypeVar("T")
 P = TypeVar("P", bound="Part")
 

@@ -1,7 +1,7 @@
 """Who publishes each message and who reads it, from the table of services. The accounts of the NATS server follow.
 
-A party is the name of a service, or one of `OPERATOR` and `AUDITOR`. A message whose route is an inbox is a reply: it
-goes to the inbox of its readers.
+A party is the name of a service, or one of `OPERATOR`, `AUDITOR` and `PRODUCER`. A message whose route is an inbox is a
+reply: it goes to the inbox of its readers.
 """
 
 from collections.abc import Iterator
@@ -25,6 +25,8 @@ OPERATOR: Final = "operator"
 """The person at the command `pointsman`."""
 AUDITOR: Final = "auditor"
 """A program outside this project that reads events."""
+PRODUCER: Final = "producer"
+"""A program outside this project that publishes items of a work queue, with a login for each queue."""
 BUNDLE: Final = "bundle"
 """The login of a process that runs several services: it may do what each of them may."""
 WATCHERS: Final = ("recorder", AUDITOR, OPERATOR)
@@ -33,7 +35,7 @@ VIEWERS: Final = names("viewer")
 """Services that make nothing on the server: neither streams nor buckets."""
 SHARED_LOGINS: Final = names("edge", "stage", "background", "viewer")
 """Every service whose replicas share one login. An agent has one of its own for each worker."""
-OWN_NAMES: Final = frozenset({*SHARED_LOGINS, AGENT, BUNDLE, OPERATOR, AUDITOR, "system"})
+OWN_NAMES: Final = frozenset({*SHARED_LOGINS, AGENT, BUNDLE, OPERATOR, AUDITOR, PRODUCER, "system"})
 """Names of this project's services and logins. A custom stage of such a name would get that login's permissions."""
 
 _PEOPLE: Final = {
@@ -62,6 +64,7 @@ _PEOPLE: Final = {
         ),
     ),
     AUDITOR: ((), (*EVENTS, "usage.record.v1")),
+    PRODUCER: (("queue.item.v1",), ("queue.result.v1",)),
 }
 """Party that isn't a service → type ids that it publishes, and those that it reads."""
 

@@ -236,8 +236,15 @@ SERVICES: Final = (
         "batch",
         "background",
         optional=True,
-        publishes=("request.preprocess.v1", *_BATCHES, "identity.lent.v1"),
-        reads=("request.rejection.v1", "request.answer.v1", "pool.snapshot.v1", *_BATCHES),
+        publishes=("request.preprocess.v1", *_BATCHES, "identity.lent.v1", "queue.result.v1"),
+        reads=(
+            "request.rejection.v1",
+            "request.answer.v1",
+            "pool.snapshot.v1",
+            *_BATCHES,
+            "queue.item.v1",
+            "queue.result.v1",
+        ),
     ),
     Service(
         "worker-agent",

@@ -1,13 +1,13 @@
 """The table of senders and readers has every service."""
 
 from pointsman_contracts.catalogue import MESSAGES
-from pointsman_contracts.parties import AGENT, AUDITOR, NEXT, OPERATOR, PARTIES, SHARED_LOGINS
+from pointsman_contracts.parties import AGENT, AUDITOR, NEXT, OPERATOR, PARTIES, PRODUCER, SHARED_LOGINS
 from pointsman_contracts.services import EVENTS, ITINERARY, SERVICES, STAGES
 
 
 def test_every_message_has_senders_and_readers_and_no_others_are_named() -> None:
     assert set(PARTIES) == {message.address.type_id for message in MESSAGES}
-    known = {*SHARED_LOGINS, AGENT, OPERATOR, AUDITOR}
+    known = {*SHARED_LOGINS, AGENT, OPERATOR, AUDITOR, PRODUCER}
     for message, parties in PARTIES.items():
         assert parties.senders, f"nobody sends {message}"
         assert parties.readers, f"nobody reads {message}"

@@ -23,7 +23,7 @@ from pointsman_cli.doctor.doctor import doctor
 from pointsman_cli.explain.explain import explain
 from pointsman_cli.keys import api_keys, logins, stored_keys
 from pointsman_cli.keys.accounts import LOGINS
-from pointsman_cli.keys.permissions import AgentIdentity
+from pointsman_cli.keys.permissions import AgentIdentity, producer_user
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.catalogue import MESSAGES
@@ -33,7 +33,8 @@ from pointsman_contracts.parties import AGENT, BUNDLE, NEXT, PARTIES, SHARED_LOG
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.services import STAGES
-from pointsman_contracts.subjects import direct_subject, inbox, stage_subject, subject
+from pointsman_contracts.subjects import REST, direct_subject, inbox, stage_subject, subject
+from pointsman_contracts.work import WORK_RESULTS_STREAM, WORK_STREAM, WorkItem, WorkResult
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_testing import Processes, eventually
@@ -51,6 +52,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = ROOT / "services/epp-adapter/tests/certificates"
 AGENTS = [AgentIdentity(POOL, "engine-1"), AgentIdentity(POOL, "engine-2")]
 STAGE = "size-limit"
+QUEUE = "nightly"
 EVERYTHING: Final[dict[str, JsonValue]] = {
     "preprocessing": [{"use": "request-limit", "per": ["model"], "rate": "1000/s"}],
     "guards": {"default": {}},
@@ -71,7 +73,7 @@ class Accounts:
     """A server with logins, and the credentials of each."""
 
     def __init__(self, folder: Path) -> None:
-        logins.write(folder, AGENTS, [STAGE], kubernetes=False)
+        logins.write(folder, AGENTS, [STAGE], [QUEUE], kubernetes=False)
         self.folder = folder
         # The server of these tests writes a file of its own elsewhere, so what includes would bring stands in it.
         text = _with_own_places((ROOT / "deploy/nats/server.conf").read_text(), folder)
@@ -293,6 +295,29 @@ async def test_an_agent_cannot_speak_for_another_worker(stack: Stack, accounts: 
         assert await login.refused_subscribing([f"{question}.{mine.worker}", f"{question}.{other.worker}"]) == {
             f"{question}.{other.worker}"
         }
+
+
+async def test_a_producer_publishes_to_its_queue_and_reads_the_results_of_it_alone(
+    stack: Stack, accounts: Accounts
+) -> None:
+    del stack
+    user = producer_user(QUEUE)
+    create = f"$JS.API.CONSUMER.CREATE.{WORK_RESULTS_STREAM}.{user}"
+    own = {subject(WorkItem, QUEUE), f"{create}.{subject(WorkResult, QUEUE, REST)}"}
+    foreign = {
+        subject(WorkItem, "other"),
+        subject(WorkResult, QUEUE, "-", "forged"),
+        create,
+        f"{create}.{subject(WorkResult, 'other', REST)}",
+        f"$JS.API.CONSUMER.CREATE.{WORK_RESULTS_STREAM}.other.{subject(WorkResult, QUEUE, REST)}",
+        f"$JS.API.CONSUMER.DURABLE.CREATE.{WORK_RESULTS_STREAM}.{user}",
+        f"$JS.API.STREAM.MSG.GET.{WORK_RESULTS_STREAM}",
+        f"$JS.API.CONSUMER.CREATE.{WORK_STREAM}.{user}",
+    }
+    async with accounts.connected(user) as login:
+        assert await login.refused_publishing([*own, *foreign]) == foreign
+        results = subject(WorkResult, QUEUE, REST)
+        assert await login.refused_subscribing([results, f"{inbox(user)}.x"]) == {results}
 
 
 async def test_an_agent_and_a_foreign_stage_answer_their_caller_and_only_once(stack: Stack, accounts: Accounts) -> None:

@@ -16,12 +16,14 @@ from pointsman_batch.domain.lines import (
     MOST_PROBLEMS,
     BatchLine,
     LineRefused,
+    LineRequest,
     LineTooLong,
     check_unseen,
     read_line,
 )
 from pointsman_batch.domain.outputs import CANCELLED, EXPIRED, NO_ANSWER, kind_of
-from pointsman_batch.domain.verdict import LineAnswer, LineTries, judge, wait_s
+from pointsman_batch.domain.verdict import LineAnswer, LineTries
+from pointsman_batch.line_at_work import LineAtWork
 from pointsman_batch.run_tools import RunTools
 from pointsman_contracts.batch import ENDED, BatchRecord, LineProblem, LineResult
 from pointsman_runtime.bus.cancellation import end_all
@@ -38,16 +40,6 @@ _log = Log("batch-run")
 
 class LeaseLost(Exception):
     """Another replica runs the batch, or may."""
-
-
-class _LineAtWork:
-    """A line, and whether it has a slot."""
-
-    __slots__ = ("has_slot", "line")
-
-    def __init__(self, line: BatchLine) -> None:
-        self.line = line
-        self.has_slot = False
 
 
 class BatchRun:
@@ -188,19 +180,21 @@ class BatchRun:
         record, tools = self._record, self._tools
         self._done = bytearray(record.total)
         await try_until_done("results of a batch", self._read_done)
-        self._token = await tools.lending.lend_identity(record)
+        self._token = await tools.lending.lend_identity(record.id, record.identity, record.expires_ms)
         number = -1
         async for data in input_lines(self._tools, self._record):
             number += 1
             if self._done[number]:
                 continue
-            line = _LineAtWork(read_line(data, number, record.endpoint))
-            if not await self._wait_for_slot(line):
+            line = read_line(data, number, record.endpoint)
+            request = LineRequest(record.endpoint, line.model, line.body, f"{self.batch}-{number}")
+            work = LineAtWork(tools.gateway, tools.slots, tools.metrics, self, request)
+            if not await work.wait_for_slot():
                 break
-            task = asyncio.create_task(self._run_line(line))
+            task = asyncio.create_task(self._run_line(work, line))
             self._working.add(task)
-            task.add_done_callback(partial(self._ended, line))
-        while self._working and self._goes_on:
+            task.add_done_callback(partial(self._ended, work))
+        while self._working and self.goes_on:
             self._changed.clear()
             left_s = (record.expires_ms - self._now_ms()) / 1000
             try:
@@ -211,8 +205,14 @@ class BatchRun:
         await end_all(self._working)
 
     @property
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
+        """See `Leave.goes_on`."""
         return self._record.status == "in_progress" and self._now_ms() < self._record.expires_ms
+
+    @property
+    def is_held(self) -> bool:
+        """See `Leave.is_held`."""
+        return time.monotonic() - self._renewed <= LEASE_S
 
     async def _read_done(self) -> None:
         for number in await self._tools.results.list_lines(self.batch):
@@ -222,53 +222,17 @@ class BatchRun:
         self._failed = min(self._record.failed, done)
         self._completed = done - self._failed
 
-    async def _wait_for_slot(self, work: "_LineAtWork") -> bool:
-        """Take a slot; False when the batch ends first."""
-        while self._goes_on:
-            try:
-                async with asyncio.timeout(RENEW_S):
-                    await self._tools.slots.take_slot(work.line.model)
-            except TimeoutError:
-                continue
-            if time.monotonic() - self._renewed <= LEASE_S:
-                work.has_slot = True
-                return True
-            # Another replica may run the batch: wait until the lease is renewed.
-            self._tools.slots.give_back()
-            await asyncio.sleep(RENEW_S / 4)
-        return False
-
-    def _ended(self, work: "_LineAtWork", task: "asyncio.Task[None]") -> None:
+    def _ended(self, work: LineAtWork, task: "asyncio.Task[None]") -> None:
         self._working.discard(task)
         self._changed.set()
-        self._give_back(work)
+        work.give_back()
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("line_failed", error, batch=self.batch)
 
-    def _give_back(self, work: "_LineAtWork") -> None:
-        if work.has_slot:
-            work.has_slot = False
-            self._tools.slots.give_back()
-
-    async def _run_line(self, work: "_LineAtWork") -> None:
-        tools, tries, line = self._tools, LineTries(), work.line
-        while True:
-            request_id = f"{self.batch}-{line.number}-{tries.attempt}"
-            answer = await tools.gateway.send_line(self._record.endpoint, line.body, self._token, request_id)
-            verdict = judge(answer, tries)
-            tools.metrics.answers.labels(verdict).inc()
-            if verdict == "refused":
-                tools.slots.record_refusal(answer.retry_after_s)
-            elif answer.status:
-                tools.slots.record_answer()
-            self._give_back(work)
-            if verdict == "final":
-                await self._keep(line, answer, tries)
-                return
-            tries = tries.after(verdict)
-            await asyncio.sleep(wait_s(tries, answer.retry_after_s))
-            if not await self._wait_for_slot(work):
-                return
+    async def _run_line(self, work: LineAtWork, line: BatchLine) -> None:
+        answer = await work.answer_line(self._token)
+        if answer is not None:
+            await self._keep(line, answer, work.tries)
 
     async def _keep(self, line: BatchLine, answer: LineAnswer, tries: LineTries) -> None:
         if answer.status:

@@ -10,6 +10,7 @@ from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.gateway import Gateway
 from pointsman_batch.adapters.lending import Lending
 from pointsman_batch.adapters.results import LineResults
+from pointsman_batch.adapters.work_queue import WorkStreams
 from pointsman_batch.configuration import compile_policy
 from pointsman_batch.domain.pace import Pace
 from pointsman_batch.domain.room import SeenPool, has_room
@@ -20,6 +21,7 @@ from pointsman_batch.run_tools import RunTools
 from pointsman_batch.runner import Runner
 from pointsman_batch.settings import BatchSettings
 from pointsman_batch.slots import LOOK_S, Slots
+from pointsman_batch.work_runner import WorkRunner
 from pointsman_contracts.batch import BATCHES_BUCKET, CHUNKS_BUCKET, FILES_BUCKET, LENT_BUCKET, RESULTS_BUCKET
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.subjects import ANY
@@ -74,6 +76,13 @@ def build(service: Service[BatchSettings]) -> None:
     def changed(seen: SeenBatch) -> None:
         runner.take_change(seen)
 
+    work = WorkRunner(
+        tools,
+        WorkStreams(service.events, replicas=settings.events_replicas, keep_days=settings.keep_days),
+        lambda: rollout.compile_current().config.queues,
+        _now_ms,
+        at_once=settings.lines_at_once,
+    )
     bounds = TakenBounds(settings.file_max_bytes, settings.line_max_bytes, settings.most_lines, settings.keep_days)
     asker = Asker(
         service.process.instance,
@@ -92,7 +101,9 @@ def build(service: Service[BatchSettings]) -> None:
     service.every(ROLLOUT_LOOK_S, lambda: rollout.advance_revision(time.monotonic()))
     service.every(LOOK_S, slots.give_out)
     service.run_in_background("batches", runner.run_batches)
+    service.run_in_background("work queues", work.run_items)
     service.run_in_background("deletion", runner.run_deletion)
+    service.on_stop(work.close)
     service.on_stop(gateway.close)
     service.on_stop(runner.close)
     service.serve(

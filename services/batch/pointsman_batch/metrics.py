@@ -22,6 +22,15 @@ class BatchMetrics:
             "Batches that this replica took over from one that fell silent",
             registry=registry,
         ).labels()
+        self.items = Counter(
+            "pointsman_batch_items",
+            "Items of work queues that this replica gave a result, by the code of their error or `answered`",
+            ["result"],
+            registry=registry,
+        )
+        self.callbacks = Counter(
+            "pointsman_batch_callbacks", "Results sent to callbacks, by outcome", ["outcome"], registry=registry
+        )
         Gauge("pointsman_batch_lines_at_work", "Requests of lines that are open", registry=registry).set_function(
             at_work
         )

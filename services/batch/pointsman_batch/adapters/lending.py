@@ -1,10 +1,11 @@
-"""Lends the identity of a batch's sender to the requests of its lines."""
+"""Lends the identity of a batch's sender, or of a queue, to requests."""
 
 import hashlib
 import secrets
 from typing import Final
 
-from pointsman_contracts.batch import LENT_PREFIX, BatchRecord, LentIdentity
+from pointsman_contracts.batch import LENT_PREFIX, LentIdentity
+from pointsman_contracts.message import JsonValue
 from pointsman_runtime.jetstream.buckets import Bucket
 
 AFTER_END_MS: Final = 3_600_000
@@ -19,14 +20,14 @@ class Lending:
         self._bucket: Final = bucket
         self._priority: Final = priority
 
-    async def lend_identity(self, batch: BatchRecord) -> str:
-        """A token with which requests have the identity of the batch's sender."""
+    async def lend_identity(self, batch: str, identity: dict[str, JsonValue], expires_ms: int) -> str:
+        """A token with which requests have this identity, until some time after the batch expires."""
         token = f"{LENT_PREFIX}{secrets.token_urlsafe(32)}"
         lent = LentIdentity(
-            batch=batch.id,
-            identity=batch.identity,
+            batch=batch,
+            identity=identity,
             priority=self._priority,
-            expires_ms=batch.expires_ms + AFTER_END_MS,
+            expires_ms=expires_ms + AFTER_END_MS,
         )
         await self._bucket.put(_digest(token), lent.encode())
         return token

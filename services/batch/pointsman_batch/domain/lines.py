@@ -36,6 +36,16 @@ class BatchLine(NamedTuple):
     body: bytes
 
 
+class LineRequest(NamedTuple):
+    """A request as it is sent."""
+
+    endpoint: str
+    model: str
+    body: bytes
+    request_id: str
+    """Begins the ids of its attempts. The same in each replica, so that an attempt is charged once."""
+
+
 class LineRefused(ValueError):
     """A line that can't be run."""
 

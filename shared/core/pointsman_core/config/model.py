@@ -31,6 +31,7 @@ from pointsman_core.config.stages import (
     request_problem,
     response_problem,
 )
+from pointsman_core.config.work_queue import QUEUE_NAME, WorkQueue
 from pointsman_core.plugins import unknown
 
 AUTO: Final = "auto"
@@ -103,6 +104,9 @@ class Config(Section):
     """Policies that choose an engine of a pool; a pool names its policy."""
     stages: dict[str, CustomStage] = Field(default_factory=dict[str, CustomStage])
     """Stages of your own, by the name that itineraries use."""
+    queues: dict[str, WorkQueue] = Field(default_factory=dict[str, WorkQueue])
+    """Work queues, by name: programs publish requests on `pm.work.queue.item.v1.<name>`, and the service `batch` runs
+    them."""
     order_exceptions: tuple[OrderRule, ...] = ()
     """Rules about the order of stages that this file breaks on purpose."""
     edge: EdgeSettings = EdgeSettings()
@@ -146,6 +150,11 @@ class Config(Section):
                 )
             elif not STAGE_NAME.fullmatch(name):
                 problems.append((f"stages.{name}", "a stage's name may have only letters, digits, '-' and '_'"))
+        problems += [
+            (f"queues.{name}", "a queue's name has 1 to 64 letters, digits, '-' and '_'")
+            for name in self.queues
+            if not QUEUE_NAME.fullmatch(name)
+        ]
         for name, profile in self.profiles.items():
             for position, use in enumerate(profile.request):
                 where = f"profiles.{name}.request.{position}"

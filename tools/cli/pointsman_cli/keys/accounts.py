@@ -3,7 +3,15 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from pointsman_cli.keys.permissions import AgentIdentity, Permissions, of_agent, of_service, of_stage
+from pointsman_cli.keys.permissions import (
+    AgentIdentity,
+    Permissions,
+    of_agent,
+    of_producer,
+    of_service,
+    of_stage,
+    producer_user,
+)
 from pointsman_contracts.parties import AUDITOR, BUNDLE, OPERATOR, SHARED_LOGINS
 
 LOGINS = (*SHARED_LOGINS, BUNDLE, OPERATOR, AUDITOR)
@@ -21,10 +29,16 @@ def permissions(stages: Sequence[str] = ()) -> str:
     return "\n".join([HEADING, *parts])
 
 
-def users(hashes: Mapping[str, str], agents: Iterable[AgentIdentity] = (), stages: Iterable[str] = ()) -> str:
+def users(
+    hashes: Mapping[str, str],
+    agents: Iterable[AgentIdentity] = (),
+    stages: Iterable[str] = (),
+    queues: Iterable[str] = (),
+) -> str:
     """`users.conf`: who may log in, with bcrypt hashes by user. It includes `permissions.conf` beside it."""
     lines = [f"{_login(login, hashes)}, permissions: ${_variable(login)}}}" for login in LOGINS]
     own = [(agent.user, of_agent(agent)) for agent in agents] + [(stage, of_stage(stage)) for stage in stages]
+    own += [(producer_user(queue), of_producer(queue)) for queue in queues]
     lines += [f"{_login(user, hashes)}, permissions: {_block(allowed, '      ')}}}" for user, allowed in own]
     return "\n".join(
         [

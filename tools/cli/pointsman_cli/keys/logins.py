@@ -9,12 +9,13 @@ import bcrypt
 import yaml
 
 from pointsman_cli.keys import accounts
-from pointsman_cli.keys.permissions import AgentIdentity
+from pointsman_cli.keys.permissions import AgentIdentity, producer_user
 from pointsman_cli.words import CommandError
 from pointsman_contracts.parties import AGENT, BUNDLE, SHARED_LOGINS
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import ANY, REST, former_token, token
 from pointsman_core.config.stages import STAGE_NAME
+from pointsman_core.config.work_queue import QUEUE_NAME
 
 ROUNDS: Final = 4
 """bcrypt's minimum. The passwords are 256 random bits and can't be guessed; more rounds would make a restarted server
@@ -50,34 +51,49 @@ def refuse(stages: Sequence[str]) -> None:
             raise CommandError(f"--stage {stage!r}: not the name of a stage.", "It has letters, digits, _ and -.")
 
 
-def write(folder: Path, agents: Sequence[AgentIdentity], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
+def write(
+    folder: Path,
+    agents: Sequence[AgentIdentity],
+    stages: Sequence[str],
+    queues: Sequence[str] = (),
+    *,
+    kubernetes: bool,
+) -> list[Path]:
     """Write the server's files and a file of credentials for each login; returns them. Passwords that are there stay.
 
     Raises CommandError as `refuse`, and when the folder can't be used.
     """
     refuse(stages)
+    for queue in queues:
+        if not QUEUE_NAME.fullmatch(queue):
+            raise CommandError(
+                f"--queue {queue!r}: not the name of a queue.", "It has 1 to 64 letters, digits, _ and -."
+            )
     try:
-        return _write(folder, agents, stages, kubernetes=kubernetes)
+        return _write(folder, agents, stages, queues, kubernetes=kubernetes)
     except OSError as error:
         raise CommandError(f"{error.filename or folder}: {(error.strerror or str(error)).lower()}.") from error
     except UnicodeDecodeError as error:
         raise CommandError(f"{folder}: a file of credentials isn't text.") from error
 
 
-def _write(folder: Path, agents: Sequence[AgentIdentity], stages: Sequence[str], *, kubernetes: bool) -> list[Path]:
+def _write(
+    folder: Path, agents: Sequence[AgentIdentity], stages: Sequence[str], queues: Sequence[str], *, kubernetes: bool
+) -> list[Path]:
     credentials = folder / "credentials"
     credentials.mkdir(parents=True, exist_ok=True)
     credentials.chmod(0o700)
-    users = (*accounts.LOGINS, accounts.SYSTEM, *(agent.user for agent in agents), *stages)
+    producers = [producer_user(queue) for queue in queues]
+    users = (*accounts.LOGINS, accounts.SYSTEM, *(agent.user for agent in agents), *stages, *producers)
     passwords = {user: _password(credentials / _file(user), credentials / _file(user, former_token)) for user in users}
     hashes = {user: _hash(password) for user, password in passwords.items()}
     texts = {
         folder / "permissions.conf": accounts.permissions(stages),
-        folder / "users.conf": accounts.users(hashes, agents, stages),
+        folder / "users.conf": accounts.users(hashes, agents, stages, queues),
         **{credentials / _file(user): _environment(user, password) for user, password in passwords.items()},
     }
     if kubernetes:
-        own = (*accounts.LOGINS, *stages)
+        own = (*accounts.LOGINS, *stages, *producers)
         texts[folder / "secrets.yaml"] = _secrets(
             {path.name: text for path, text in texts.items() if path.parent == folder},
             {user: passwords[user] for user in own},

@@ -16,6 +16,12 @@ StageOption = Annotated[
 ]
 
 
+QueueOption = Annotated[
+    list[str] | None,
+    typer.Option("--queue", metavar="NAME", help="A work queue that gets a login for its producers; repeatable."),
+]
+
+
 @nats_app.command("permissions")
 def nats_permissions(
     stage: StageOption = None,
@@ -45,10 +51,12 @@ def nats_users(
         list[str] | None, typer.Option("--agent", metavar="POOL/WORKER", help="A worker's agent; repeatable.")
     ] = None,
     stage: StageOption = None,
+    queue: QueueOption = None,
     kubernetes: Annotated[bool, typer.Option("--kubernetes", help="Write secrets.yaml, for kubectl apply.")] = False,
 ) -> None:
     """Make a password for every login, and write the server's users and each service's credentials."""
     from pointsman_cli.keys import logins
 
-    written = logins.write(folder, [logins.worker(text) for text in agent or ()], stage or [], kubernetes=kubernetes)
+    agents = [logins.worker(text) for text in agent or ()]
+    written = logins.write(folder, agents, stage or [], queue or [], kubernetes=kubernetes)
     _console().print(f"wrote {len(written)} files to {folder}; keep all of it but permissions.conf to yourself.")

@@ -15,6 +15,7 @@ from pointsman_contracts.parties import (
     NEXT,
     OPERATOR,
     PARTIES,
+    PRODUCER,
     SHARED_LOGINS,
     VIEWERS,
     WATCHERS,
@@ -31,7 +32,10 @@ from pointsman_contracts.subjects import (
     owed_subject,
     stage_subject,
     subject,
+    token,
 )
+from pointsman_contracts.usage import UsageRecord
+from pointsman_contracts.work import WORK_RESULTS_STREAM, WORK_STREAM, WorkItem, WorkResult
 from pointsman_contracts.worker import rank_name
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, EVENT_STREAM, PROBE_STREAM
 
@@ -39,10 +43,18 @@ JS: Final = "$JS.API"
 _BUCKET: Final = "KV_"
 """Prefix of the stream names of buckets."""
 BATCH: Final = "batch"
-_KINDS_IN_STREAMS: Final = {"evt": EVENT_STREAM, "rec": "PM_USAGE"}
+_USAGE_STREAM: Final = "PM_USAGE"
+_STREAMS: Final[dict[type[Message], str]] = {
+    UsageRecord: _USAGE_STREAM,
+    WorkItem: WORK_STREAM,
+    WorkResult: WORK_RESULTS_STREAM,
+}
+"""Message that isn't an event → the stream that keeps it."""
 _MAKERS: Final = {
     EVENT_STREAM: (*SHARED_LOGINS, OPERATOR),
-    "PM_USAGE": ("recorder", OPERATOR),
+    _USAGE_STREAM: ("recorder", OPERATOR),
+    WORK_STREAM: (BATCH, OPERATOR),
+    WORK_RESULTS_STREAM: (BATCH, OPERATOR),
 }
 """Stream → the logins that may create it. A bucket is created by its writers and readers, except agents."""
 
@@ -103,6 +115,26 @@ def of_stage(name: str) -> Permissions:
     return _sorted((), (stage_subject(name), subject(ResponseReview, name), _inbox(name)), answers=True)
 
 
+def of_producer(queue: str) -> Permissions:
+    """The permissions of a producer of one work queue: it publishes items, and follows the results of this queue alone,
+    with a consumer that has the login's name."""
+    consumer = token(producer_user(queue))
+    results = WORK_RESULTS_STREAM
+    follow = (
+        f"{JS}.STREAM.INFO.{results}",
+        f"{JS}.CONSUMER.CREATE.{results}.{consumer}.{subject(WorkResult, queue, REST)}",
+        f"{JS}.CONSUMER.INFO.{results}.{consumer}",
+        f"{JS}.CONSUMER.MSG.NEXT.{results}.{consumer}",
+        f"$JS.ACK.{results}.{consumer}.{REST}",
+    )
+    return _sorted((subject(WorkItem, queue), *follow), (_inbox(producer_user(queue)),))
+
+
+def producer_user(queue: str) -> str:
+    """Name of the login of a queue's producers."""
+    return f"{PRODUCER}-{queue}"
+
+
 def _sorted(publish: Iterable[str], subscribe: Iterable[str], *, answers: bool = False) -> Permissions:
     return Permissions(_distinct(publish), _distinct(subscribe), answers)
 
@@ -147,6 +179,8 @@ def _publishes(party: str, worker: AgentIdentity | None, stages: tuple[str, ...]
     if party == BATCH:
         # The content of a file goes with it, the results of lines with their batch.
         yield from (f"{JS}.STREAM.PURGE.{_BUCKET}{bucket}" for bucket in (CHUNKS_BUCKET, RESULTS_BUCKET))
+        # It looks whether an item has a result already.
+        yield f"{JS}.STREAM.MSG.GET.{WORK_RESULTS_STREAM}"
     if party == "preprocessor":
         # Budgets read their spending from the ends of requests, without a consumer.
         yield f"{JS}.DIRECT.GET.{EVENT_STREAM}"
@@ -201,9 +235,7 @@ def _inbox(user: str) -> str:
 def _streams() -> list[str]:
     """Every stream; a bucket is one."""
     buckets = {message.address.bucket for message in MESSAGES if message.address.bucket} | {CONFIG_BUCKET}
-    kinds = {message.address.kind for message in MESSAGES}
-    kept = [name for kind, name in _KINDS_IN_STREAMS.items() if kind in kinds]
-    return [*sorted(f"{_BUCKET}{bucket}" for bucket in buckets), *kept]
+    return [*sorted(f"{_BUCKET}{bucket}" for bucket in buckets), EVENT_STREAM, *_STREAMS.values()]
 
 
 def _parties_of(stream: str, part: int) -> set[str]:
@@ -211,9 +243,15 @@ def _parties_of(stream: str, part: int) -> set[str]:
     return {
         party
         for message in MESSAGES
-        if stream in (f"{_BUCKET}{message.address.bucket}", _KINDS_IN_STREAMS.get(message.address.kind))
+        if stream == _stream_of(message)
         for party in PARTIES[message.address.type_id][part]
     }
+
+
+def _stream_of(message: type[Message]) -> str | None:
+    if message.address.bucket:
+        return f"{_BUCKET}{message.address.bucket}"
+    return EVENT_STREAM if message.address.kind == "evt" else _STREAMS.get(message)
 
 
 def _writers(stream: str) -> set[str]:
@@ -228,7 +266,7 @@ def _readers(stream: str) -> set[str]:
 
 
 def _makers(stream: str) -> set[str]:
-    return set(_MAKERS.get(stream, _writers(stream) | _readers(stream))) - {AGENT, AUDITOR, *VIEWERS}
+    return set(_MAKERS.get(stream, _writers(stream) | _readers(stream))) - {AGENT, AUDITOR, PRODUCER, *VIEWERS}
 
 
 def _following(stream: str) -> Iterator[str]:
