@@ -43,6 +43,7 @@ RUN_BY_TESTS: Final = {
     "regret_sums": "integration/test_regret.py",
     "stage_nats.py": "integration/test_extensions.py",
     "batch": "integration/test_batches.py",
+    "work_faststream": "integration/test_batches_survive.py",
     "plugin": "integration/test_extensions.py",
 }
 """What a shown file is called in the test that runs it."""
