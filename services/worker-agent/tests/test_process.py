@@ -70,7 +70,8 @@ async def test_a_stopped_engine_is_not_ready_and_comes_back_as_it_was(
         engine.process.pause()
         await eventually(lambda: loads[-1].state == "not_ready")
         assert "isn't ready: no answer from /" in (await reasons(url))["engine"]
-        assert loads[-1].load_unknown
+        # Its health page may be given up earlier than its metrics page.
+        await eventually(lambda: loads[-1].load_unknown)
         engine.process.resume()
         await eventually(lambda: loads[-1].state == "serving")
         assert {load.boot_id for load in loads} == {boot_id}
