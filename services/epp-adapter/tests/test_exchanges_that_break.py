@@ -153,8 +153,11 @@ async def test_a_stop_lets_what_is_open_end_and_takes_nothing_new(start_picker: 
     picker = await start_picker(drain_timeout_s=20)
     exchange = await up_to("sent on", picker)
     stopping = asyncio.ensure_future(picker.stop())
+    # A stream that is opened before the client hears of the end is taken: it has until the end of the grace.
+    await eventually(lambda: picker.client.channel.get_state() is not grpc.ChannelConnectivity.READY)
     late = picker.client.open()
-    await eventually(lambda: late.call.done() or not stopping.done())
+    assert await late.ended() is grpc.StatusCode.UNAVAILABLE
+    assert not stopping.done()
     await exchange.response()
     await exchange.body(b'{"choices":[]}', of="response")
     await exchange.reply()

@@ -15,7 +15,8 @@ from pointsman_runtime.telling.logs import Log
 _PROBES: Final = 100
 """Calls at a time on the port for health alone."""
 _FAREWELL_S: Final = 1.0
-"""How long a client has for each of its parts of the end: a round trip to hear of it, and one that TLS wants."""
+"""How long a client has for each of its parts of the end: a round trip to hear of it, one to read the last answers, and
+one that TLS wants."""
 _ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
 """A client that vanishes is noticed within a minute, and its calls end. Seconds, a count,
 milliseconds; a system that hasn't one of these waits as it is set to."""
@@ -84,6 +85,11 @@ class GrpcServer:
             call.cancel()
         if self._calls.open:
             await asyncio.wait(self._calls.open)
+        connections = tuple(self._calls.connections)
+        if connections:
+            # A client that was told closes its connection itself once it has read the last answers. Closed by this
+            # side, a connection loses answers that the client hasn't read (RFC 9112, section 9.6, has the reason).
+            await asyncio.wait([connection.lost for connection in connections], timeout=_FAREWELL_S)
         connections = tuple(self._calls.connections)
         for connection in connections:
             connection.close()
