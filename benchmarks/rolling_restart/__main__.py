@@ -9,15 +9,22 @@ import argparse
 import asyncio
 import sys
 import time
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import aiohttp
+import nats
 import uvloop
+from nats.aio.msg import Msg
 from pydantic import JsonValue
 
 from benchmarks.machine import describe
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.subjects import ANY, subject
 from pointsman_testing import eventually
 from pointsman_testing.continuing_server import MODEL
 from pointsman_testing.ports import free_port
@@ -83,6 +90,27 @@ async def restart_all(stack: Stack, fleet: Fleet, within: str) -> bool:
     return clean
 
 
+@asynccontextmanager
+async def counting_moves(url: str) -> AsyncGenerator[Counter[int]]:
+    """Streams that moved off drained engines, by how often each did."""
+    moves: Counter[int] = Counter()
+
+    async def take(message: Msg) -> None:
+        done = ResponseCompleted.decode(message.data)
+        moved = sum(attempt.outcome == "drained" for attempt in done.attempts)
+        if moved and done.stream:
+            moves[moved] += 1
+
+    bus = await nats.connect(url)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    await bus.subscribe(  # pyright: ignore[reportUnknownMemberType]
+        subject(ResponseCompleted, ANY), cb=take
+    )
+    try:
+        yield moves
+    finally:
+        await bus.drain()
+
+
 async def counts(stack: Stack) -> str:
     """The frontend's own counts of moves, as its metrics have them."""
     url = stack.services["frontend"][0].http_url
@@ -113,7 +141,10 @@ async def run(engines: int, rate: float, seconds: float, within: str) -> bool:
             async with factory.start(engines=0, changes=changes, served=served, hop_budget=None, bundled=True) as stack:
                 await eventually(lambda: serving(stack, engines), timeout=60)
                 tokens = round(seconds / PAUSE_S)
-                async with WholeStreams(stack.door, rate, tokens, whole_every=10) as streams:
+                async with (
+                    counting_moves(stack.nats.url) as moves,
+                    WholeStreams(stack.door, rate, tokens, whole_every=10) as streams,
+                ):
                     await asyncio.sleep(seconds)
                     print(f"{streams.under_way} streams under way\n", flush=True)
                     clean = await restart_all(stack, fleet, within)
@@ -123,7 +154,12 @@ async def run(engines: int, rate: float, seconds: float, within: str) -> bool:
             processes.end_all()
     total, equal = sum(streams.outcomes.values()), streams.outcomes["equal"]
     print(f"{equal} of {total} answers equal to those of one engine; {streams.missing} characters missing,")
-    print(f"{streams.doubled} too many; the longest took {streams.longest_s:.1f} s")
+    print(
+        f"{streams.doubled} too many; the longest took {streams.longest_s:.1f} s; the clients' process stood still for"
+    )
+    print(f"{streams.stood_still_s:.1f} s at most")
+    for times, number in sorted(moves.items()):
+        print(f"{number} streams moved {times} x")
     for outcome, count in streams.outcomes.items():
         if outcome != "equal":
             print(f"NOT met  {count} x {outcome}")

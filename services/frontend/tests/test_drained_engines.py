@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 
 from pointsman_apis.chat import CHAT
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
-from pointsman_contracts.response import AttemptFailed, ResponseCompleted
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.worker import DrainNotice
+from pointsman_edge.sending.draining import DrainingEngines, OverdueDrain
 from pointsman_testing import eventually
 from pointsman_testing.continuing_engine import Body, ContinuingEngine
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
@@ -70,6 +73,39 @@ class HeldEngine:
             self.cut.set()
 
 
+class Ticks:
+    """The moments at which the edge looks for engines whose time is over."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ahead_s = 0.0
+        """The edge takes it to be so much later."""
+        self.stands_at: float | None = None
+        """The edge takes it to be always this time, monotonic."""
+        self.look: Callable[[], float] = float
+        """Called each time."""
+        self.seen: set[float] = set()
+        """The values of `look`."""
+
+    async def wait_for_more(self, number: int) -> None:
+        """Wait until the edge has looked so many more times."""
+        until = self.count + number
+        await eventually(lambda: self.count >= until)
+
+
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
+    found, plain = Ticks(), DrainingEngines.find_overdue
+
+    def find_overdue(draining: DrainingEngines, now: float) -> list[OverdueDrain]:
+        found.count += 1
+        found.seen.add(found.look())
+        return plain(draining, now + found.ahead_s if found.stands_at is None else found.stands_at)
+
+    monkeypatch.setattr(DrainingEngines, "find_overdue", find_overdue)
+    return found
+
+
 def serves() -> Script:
     """An engine that never waits."""
     engine = HeldEngine(-1)
@@ -92,6 +128,11 @@ def tell(edge: EdgeUnderTest, *notices: DrainNotice | None, at_ms: int = 1, stat
     edge.hear(PoolSnapshot(pool=POOL, source="c", sequence=at_ms, at_ms=at_ms, workers=views))
 
 
+async def until_begun(edge: EdgeUnderTest, number: int) -> None:
+    """Wait until the edge has the first byte of so many answers."""
+    await eventually(lambda: len(edge.events.of(ResponseStarted)) == number)
+
+
 OVER: Final = DrainNotice(left_ms=0, why="upgrade")
 LATER: Final = DrainNotice(left_ms=600_000, why="upgrade")
 WITHOUT_END: Final = DrainNotice(why="its pod isn't ready")
@@ -110,16 +151,19 @@ def text_of(answer: bytes) -> str:
 WHOLE: Final = text_of(ENGINE.stream(CHAT.path, ASKED))
 
 
-async def test_a_stream_moves_once_the_time_is_over_and_its_client_reads_one_answer(start_edge: StartEdge) -> None:
+async def test_a_stream_moves_once_the_time_is_over_and_its_client_reads_one_answer(
+    start_edge: StartEdge, ticks: Ticks
+) -> None:
     held = HeldEngine(9)
     async with ScriptedEngine(held) as first, ScriptedEngine(serves()) as second:
         edge = await start_edge(first.url, second.url, config=RESUMED)
         tell(edge, None, None)
         answering = asyncio.create_task(raw_request(edge.url, post(CHAT.path, body())))
         await held.came.wait()
+        await until_begun(edge, 1)
         for notice in (LATER, WITHOUT_END):
             tell(edge, notice, None, at_ms=2)
-            await asyncio.sleep(0.15)
+            await ticks.wait_for_more(3)
             assert not held.cut.is_set(), "it may end until its time is over"
         tell(edge, OVER, None, at_ms=3)
         answer = await answering
@@ -144,8 +188,10 @@ async def test_a_stream_may_move_more_often_than_it_may_be_continued_after_failu
         tell(edge, None, None)
         answering = asyncio.create_task(raw_request(edge.url, post(CHAT.path, body())))
         await engines[0].came.wait()
+        await until_begun(edge, 1)
         tell(edge, OVER, None, at_ms=2)
         await engines[1].came.wait()
+        await until_begun(edge, 2)
         engines[0].go.set()
         # The first one is back: it drained, and hasn't failed the request.
         tell(edge, None, OVER, at_ms=3)
@@ -211,6 +257,7 @@ async def test_a_stream_that_no_engine_could_continue_stays_and_ends_well(
         tell(edge, None, None, states=states)
         answering = asyncio.create_task(raw_request(edge.url, post(CHAT.path, body(**more))))
         await held.came.wait()
+        await until_begun(edge, 1)
         tell(edge, OVER, None, at_ms=2, states=states)
         await eventually(lambda: edge.metric("pointsman_edge_drain_stays_total") == 1)
         held.go.set()
@@ -234,49 +281,50 @@ async def test_a_stream_that_finds_an_engine_later_moves_then(start_edge: StartE
         assert len(second.received) == 1
 
 
-async def test_nothing_moves_after_the_order_is_taken_back(start_edge: StartEdge) -> None:
+async def test_nothing_moves_after_the_order_is_taken_back(start_edge: StartEdge, ticks: Ticks) -> None:
     held = HeldEngine(9)
     async with ScriptedEngine(held) as first, ScriptedEngine(serves()) as second:
         edge = await start_edge(first.url, second.url, config=RESUMED)
-        tell(edge, DrainNotice(left_ms=150, why="upgrade"), None)
+        tell(edge, LATER, None)
         answering = asyncio.create_task(raw_request(edge.url, post(CHAT.path, body())))
         await held.came.wait()
+        await until_begun(edge, 1)
         tell(edge, None, None, at_ms=2)
-        await asyncio.sleep(0.3)
+        ticks.ahead_s = 601
+        await ticks.wait_for_more(3)
         assert not held.cut.is_set()
         held.go.set()
         assert text_of((await answering).body) == WHOLE
         assert not second.received
 
 
-async def test_a_deadline_holds_without_further_snapshots(start_edge: StartEdge) -> None:
+async def test_a_deadline_holds_without_further_snapshots(start_edge: StartEdge, ticks: Ticks) -> None:
     """NATS is away, or every metrics-collector: the edge knows the time."""
     held = HeldEngine(9)
     async with ScriptedEngine(held) as first, ScriptedEngine(serves()) as second:
         edge = await start_edge(first.url, second.url, config=RESUMED)
-        tell(edge, DrainNotice(left_ms=200, why="upgrade"), None)
+        tell(edge, LATER, None)
         answering = asyncio.create_task(raw_request(edge.url, post(CHAT.path, body())))
         await held.came.wait()
+        await until_begun(edge, 1)
+        ticks.ahead_s = 601
         assert text_of((await answering).body) == WHOLE
         assert held.cut.is_set()
 
 
-async def test_many_streams_leave_one_after_the_other(start_edge: StartEdge) -> None:
+async def test_many_streams_leave_one_after_the_other(start_edge: StartEdge, ticks: Ticks) -> None:
     held = HeldEngine(9)
     async with ScriptedEngine(held) as first, ScriptedEngine(serves()) as second:
         edge = await start_edge(first.url, second.url, config=RESUMED)
         tell(edge, None, None)
         answering = [asyncio.create_task(raw_request(edge.url, post(CHAT.path, body()))) for _ in range(40)]
         await eventually(lambda: len(first.received) == 40 and len(edge.stages.asked) == 40)
-        await held.came.wait()
+        await until_begun(edge, 40)
+        ticks.look = lambda: edge.metric("pointsman_edge_drain_moves_total")
         tell(edge, OVER, None, at_ms=2)
-
-        def moved() -> float:
-            return edge.metric("pointsman_edge_drain_moves_total")
-
-        await eventually(lambda: moved() > 0)
-        assert moved() < 40, "the others would get all their prompts at once"
+        ticks.stands_at = time.monotonic()
         answers = await asyncio.gather(*answering)
+    assert len(ticks.seen) > 5, "the others would get all their prompts at once"
     assert {text_of(answer.body) for answer in answers} == {WHOLE}
-    assert moved() == 40
+    assert edge.metric("pointsman_edge_drain_moves_total") == 40
     assert edge.metric("pointsman_edge_resumed_total") == 40

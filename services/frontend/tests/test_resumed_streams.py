@@ -119,6 +119,8 @@ class Run:
     questions: list[Question] = field(default_factory=list[Question])
     resuming: Resuming | None = None
     failures: list[str] = field(default_factory=list[str])
+    begun: list[Question] = field(default_factory=list[Question])
+    """The questions that an engine has begun to answer, one of each engine."""
 
     async def cut(self, cuts: list[int], dice: random.Random) -> bytes:
         """What the client gets of a stream that is cut after so many bytes, and whose rests are."""
@@ -152,13 +154,16 @@ class Run:
                 asked = self._ask(self.others[number % len(self.others)], following, dice)
                 rest = RestOfStream(resuming, client, usage, None, prompt_tokens=0)
                 try:
-                    await rest.relay_to_end(asked, lambda question: None, LONGEST)
+                    await rest.relay_to_end(asked, self._begins, LONGEST)
                 except EndpointFailed as failed:
                     self.failures.append(str(failed))
                     continue
                 break
         assert client.ended, self.failures
         return b"".join(client.got)
+
+    def _begins(self, question: Question) -> None:
+        self.begun.append(question)
 
     def _ask(self, engine: ContinuingEngine, cut: int | None, dice: random.Random) -> Callable[[Question], Any]:
         async def ask(question: Question) -> Sent:
@@ -255,6 +260,8 @@ async def holds(number: int) -> None:
     cuts = [dice.randrange(2**31) for _ in range(dice.choice((1, 1, 1, 2, 3)))]
     got = await run.cut(cuts, dice)
     assert read(got) == expected(api, body), (number, body, cuts)
+    assert bool(run.begun) == bool(run.questions)
+    assert len(run.begun) <= 1 + len(run.failures)
     if not body.get("return_token_ids"):
         assert b'token_ids":[' not in got
 

@@ -203,6 +203,26 @@ async def test_an_engine_whose_stream_has_an_error_of_its_own_is_continued(start
         assert b"EngineCore encountered an issue" in answer.body
 
 
+@pytest.mark.parametrize("size", [1, 400_000], ids=["short", "in pieces"])
+async def test_a_client_gets_no_ids_from_an_engine_that_answers_a_stream_as_a_whole(
+    start_edge: StartEdge, size: int
+) -> None:
+    ids = list(range(size))
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop", "token_ids": ids}
+
+    async def answers(request: Received) -> None:
+        asked = json.loads(request.body)["return_token_ids"]
+        document = {"id": "1", "choices": [choice if asked else {}], "prompt_token_ids": ids}
+        await request.answer(json.dumps(document).encode())
+
+    async with ScriptedEngine(answers) as first:
+        edge = await start_edge(first.url, config=RESUMED)
+        tell_kinds(edge, "vllm")
+        answer = await raw_request(edge.url, post(CHAT.path, body()))
+    hidden = {"id": "1", "choices": [choice | {"token_ids": None}], "prompt_token_ids": None}
+    assert json.loads(answer.body) == hidden
+
+
 async def test_a_stream_that_no_engine_broke_off_leaves_no_circle_for_the_garbage_collector(
     start_edge: StartEdge,
 ) -> None:

@@ -12,9 +12,10 @@ NO_LIST: Final = b'"token_ids":null'
 _PROMPT: Final = b'"prompt_token_ids":['
 _NO_PROMPT: Final = b'"prompt_token_ids":null'
 _ASKED: Final = b',"%b":true}' % FIELD.encode()
-_NAME: Final = b'token_ids"'
-_OTHER_LIST: Final = b'token_ids":['
-_ANY: Final = re.compile(rb'(token_ids"\s*:\s*)\[[\d\s,]*\]')
+NAME: Final = b'token_ids"'
+_NONE: Final = b'token_ids":null'
+_ANY: Final = re.compile(rb'(token_ids"\s*:\s*)\[[^][]*(?:\[[^][]*\][^][]*)*\]')
+"""A list of ids in any form, also of lists."""
 
 
 def with_token_ids(body: bytes) -> bytes:
@@ -25,15 +26,19 @@ def with_token_ids(body: bytes) -> bytes:
 
 
 def without_ids(data: bytes) -> bytes:
-    """Whole events without their token ids: as an engine writes them that wasn't asked for any."""
-    return without_others(*cut_ids(data))
+    """Whole events, or a document, without their token ids: as an engine writes them that wasn't asked for any."""
+    cut, _ = cut_ids(data)
+    if _has_ids(cut):
+        # Usually those of the prompt.
+        cut, _ = cut_prompt(cut)
+        if _has_ids(cut):
+            return _ANY.sub(rb"\1null", cut)
+    return cut
 
 
-def without_others(cut: bytes, lists: Sequence[bytes]) -> bytes:
-    """Like `without_ids`, from the results of `cut_ids`."""
-    # Other lists are a prompt's, or are written with spaces.
-    usual = cut.find(_OTHER_LIST) < 0 if lists else cut.find(_NAME) < 0
-    return cut if usual else _ANY.sub(rb"\1null", cut)
+def _has_ids(data: bytes) -> bool:
+    names = data.count(NAME)
+    return names > 0 and names != data.count(_NONE)
 
 
 def cut_ids(data: bytes) -> tuple[bytes, Sequence[bytes]]:
@@ -41,16 +46,17 @@ def cut_ids(data: bytes) -> tuple[bytes, Sequence[bytes]]:
     before, *parts = data.split(LIST)
     if not parts:
         return data, ()
-    ids, _, rest = zip(*[part.partition(b"]") for part in parts], strict=True)
-    return (NO_LIST.join((before, *rest)), ids) if is_flat(b"".join(ids)) else (data, ())
+    ids, ends, rest = zip(*[part.partition(b"]") for part in parts], strict=True)
+    whole = all(ends) and is_flat(b"".join(ids))
+    return (NO_LIST.join((before, *rest)), ids) if whole else (data, ())
 
 
 def cut_prompt(data: bytes) -> tuple[bytes, bytes | None]:
     """Whole events without the token ids of a prompt, and these ids, as `read_ids` takes them; None where there are
     none."""
-    before, found, after = data.partition(_PROMPT)
-    ids, _, rest = after.partition(b"]")
-    return (before + _NO_PROMPT + rest, ids) if found and is_flat(ids) else (data, None)
+    before, _, after = data.partition(_PROMPT)
+    ids, end, rest = after.partition(b"]")
+    return (before + _NO_PROMPT + rest, ids) if end and is_flat(ids) else (data, None)
 
 
 def is_flat(items: bytes) -> bool:

@@ -13,6 +13,9 @@ from pointsman_testing.continuing_engine import Body
 from pointsman_testing.continuing_server import ASKED, MODEL, ContinuingServer
 
 PATH: Final = "/v1/chat/completions"
+LAST_S: Final = 300.0
+"""The last streams may take so long. No single read is timed: a client that stands still would end all its streams,
+though the bytes are in its sockets."""
 
 
 def read_text(body: bytes) -> str:
@@ -39,12 +42,14 @@ class WholeStreams:
     doubled: int = 0
     """Characters beyond those of the whole text."""
     longest_s: float = 0.0
+    stood_still_s: float = 0.0
+    """The longest time for which this process got no CPU time, or was busy."""
     _running: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"])
     _sender: "asyncio.Task[None] | None" = None
 
     async def __aenter__(self) -> "WholeStreams":
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None, sock_read=60)
+            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
         )
         self._sender = asyncio.create_task(self._send())
         return self
@@ -60,7 +65,10 @@ class WholeStreams:
             self._sender.cancel()
             await asyncio.wait([self._sender])
         if self._running:
-            await asyncio.wait(self._running)
+            _, left = await asyncio.wait(self._running, timeout=LAST_S)
+            for task in left:
+                task.cancel()
+            self.outcomes.update({"never ended": len(left)} if left else {})
 
     @property
     def under_way(self) -> int:
@@ -74,6 +82,7 @@ class WholeStreams:
             # What a stall of this process left out isn't made up for.
             due = max(due + 1 / self.rate, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
+            self.stood_still_s = max(self.stood_still_s, time.monotonic() - due)
             task = asyncio.create_task(self._ask(number))
             self._running.add(task)
             task.add_done_callback(self._running.discard)

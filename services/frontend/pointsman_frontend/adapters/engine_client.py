@@ -21,6 +21,8 @@ from pointsman_runtime.configuring.engine_tls import engine_context
 STALE_WITHIN_S: Final = 2.0
 """A reused connection that ends this soon without a byte had been closed by the engine for being idle. A busy machine
 notices the end late."""
+_SWEPT_S: Final = 1.0
+"""A sweep that comes so long after the one before it is late: this process stood still."""
 STOOD_STILL_S: Final = 0.02
 """A timer that is later than this shows that the process got no CPU time, or had too much to do."""
 
@@ -88,6 +90,7 @@ class EngineClient:
         self._idle: dict[str, list[EngineConnection]] = {}
         """By URL."""
         self._busy: dict[EngineConnection, Call] = {}
+        self._swept_at = 0.0
 
     async def send(self, call: Call, limits: EngineLimits) -> EngineConnection:
         """Send one request and wait for the first byte of its answer. Raises EndpointFailed, and GatewayExhausted.
@@ -155,8 +158,11 @@ class EngineClient:
         Called a few times a second; a timer for each request costs more.
         """
         now = time.monotonic()
-        for connection in list(self._busy):
-            connection.check_silence(now)
+        late, self._swept_at = now - self._swept_at > _SWEPT_S, now
+        if not late:
+            # After a late one, the loop reads first: the kernel may have bytes of each engine.
+            for connection in list(self._busy):
+                connection.check_silence(now)
         before = now - self._idle_s
         for url, idle in list(self._idle.items()):
             kept: list[EngineConnection] = []

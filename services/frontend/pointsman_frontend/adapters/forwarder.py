@@ -303,7 +303,7 @@ class Forwarder:
             error = None
             if stream:
                 name = without_unasked_usage(decision.body, name)
-            if request.drops_ids:
+            if request.drops_ids or (not stream and request.resuming is not None and request.resuming.asks_ids):
                 name = WithoutIds(name)
             if stream:
                 error = await relay_stream(

@@ -14,6 +14,7 @@ from pointsman_edge.sending.unasked_usage import Passing, Rewriting
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff
 from pointsman_frontend.adapters.http_turn import Headers
+from pointsman_frontend.domain.resuming.kept_events import ABORTED
 from pointsman_frontend.domain.resuming.resuming import Failure, Resuming, before_failure
 from pointsman_providers.errors import CUT_OFF
 from pointsman_providers.reported_error import ProviderError
@@ -26,7 +27,6 @@ _LONGEST_EVENT: Final = 2**24
 """Bytes. An event with the token ids of a long prompt must not pass in pieces."""
 _ERROR: Final = 400
 _BETWEEN: Final = b"\n\n"
-_ABORTED: Final = b'"abort"'
 _ERROR_MEMBER: Final = b'"error"'
 _EVENT_STREAM: Final = b"text/event-stream"
 
@@ -105,20 +105,26 @@ async def relay_stream(
     events = WholeEvents(_LONGEST_EVENT) if has_ids else WholeEvents()
     error: ProviderError | None = None
     failure: Failure | None = None
-    keep_events = None if resuming is None else resuming.kept.keep_events
+    kept = None if resuming is None else resuming.kept
+    keep_usual = None if kept is None else kept.keep_usual
     last, data = b"", begun
     while data:
         usage.follow_bytes(data)
         whole = data if not events.size and data.endswith(_BETWEEN) else events.complete_events(data)
-        if keep_events is not None and whole:
-            if whole.find(_ERROR_MEMBER) >= 0 or whole.find(_ABORTED) >= 0:
-                whole, failure = before_failure(whole)
-            whole = keep_events(whole)
-            if failure is not None:
-                await client.write(whole if name is None else name.rewrite_bytes(whole))
-                raise AnswerCutOff(failure.why, None if failure.error is None else refusal_of(failure.error))
-        if whole.find(_ERROR_MEMBER) >= 0:
-            whole, error = shaped_events(api, whole, error)
+        usual = None if keep_usual is None else keep_usual(whole)
+        if usual is not None:
+            whole = usual
+        elif whole:
+            has_error = whole.find(_ERROR_MEMBER) >= 0
+            if kept is not None:
+                if has_error or whole.find(ABORTED) >= 0:
+                    whole, failure = before_failure(whole)
+                whole = kept.keep_events(whole)
+                if failure is not None:
+                    await client.write(whole if name is None else name.rewrite_bytes(whole))
+                    raise AnswerCutOff(failure.why, None if failure.error is None else refusal_of(failure.error))
+            if has_error:
+                whole, error = shaped_events(api, whole, error)
         if engine.complete:
             # It leaves with the end of the answer.
             last = whole
@@ -139,7 +145,7 @@ async def relay_stream(
     rest = events.rest()
     if resuming is not None:
         # An event without its end isn't one yet.
-        rest = resuming.kept.keep_events(rest) if rest and lacks is not None else b""
+        rest = resuming.kept.keep_events(whole_event(rest)) if rest and lacks is not None else b""
     last = whole_event(last + rest)
     if lacks:
         last += lacks if resuming is None else resuming.usage_due() + lacks

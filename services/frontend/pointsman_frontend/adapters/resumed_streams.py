@@ -284,7 +284,7 @@ class RestOfStream:
                     await self._write(resuming.kept.keep_events(self._counted(resuming.end_choice(index))))
                     break
                 ended = await self._relay_choice(question, await ask(question), begins)
-            begins = _nothing
+                begins = _nothing if ended else begins
         end = self._counted(resuming.end_stream(self._prompt_tokens))
         await self._client.end(end if self._rewriting is None else self._rewriting.rewrite_bytes(end))
 

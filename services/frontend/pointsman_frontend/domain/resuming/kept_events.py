@@ -4,38 +4,36 @@ A stream that isn't cut must cost next to nothing. Its last events are kept as t
 before it breaks off.
 """
 
-from array import array
-from collections import deque
 from typing import Final, Protocol
 
-from pointsman_apis.token_ids import (
-    LIST,
-    NO_LIST,
-    cut_ids,
-    cut_prompt,
-    is_flat,
-    read_ids,
-    without_ids,
-    without_others,
-)
+from pointsman_apis.token_ids import LIST, NAME, cut_ids, cut_prompt, read_ids, without_ids
 from pointsman_frontend.domain.resuming.passed_stream import PassedStream, all_have_ids
 
 RECENT: Final = 32
 """Pieces that are kept as they came, at least: the points at which the answer can be continued lie in them."""
-_FOLDED: Final = 4 * RECENT
-"""Lists of ids that become numbers at once, which takes less time than one by one."""
-_UNCHECKED: Final = 4
+_FOLDED: Final = 3 * RECENT
+"""Pieces of which the earlier ones become numbers at once, which takes less time than one by one."""
 _LARGE: Final = 65536
-"""A piece of more bytes is read at once."""
-_USUAL_END: Final = b"}]}\n\n"
-"""Of an event, behind its token ids."""
+"""A piece of more bytes becomes numbers at once."""
+_USUAL_END: Final = b"]}]}\n\n"
+"""Of an event with token ids."""
+_BRACKET: Final = len(b":[")
+_BEHIND: Final = len(NAME) + _BRACKET + len(_USUAL_END)
+_NO_IDS: Final = NAME + b":null}]}\n\n"
+_NO_PROMPT: Final = b':null,"token_ids":['[_BRACKET:]
+"""Comes before the ids of completions, from where a prompt's would begin."""
+ABORTED: Final = b'"abort"'
+"""Finish reason of an answer that its engine ended for its own sake."""
 _EVENT: Final = b"data: {"
-_LIST_BEFORE: Final = b"],"
-"""Before the ids of a choice: usually those of its prompt, which an event may tell again."""
 
 
 class StreamKeeper(Protocol):
     """Keeps the events of one stream."""
+
+    def keep_usual(self, data: bytes) -> bytes | None:
+        """Like `keep_events`, for a single event that says the text of tokens and nothing else; None, and nothing is
+        kept, for others."""
+        ...
 
     def keep_events(self, data: bytes) -> bytes:
         """Keep whole events; returns them as the client gets them."""
@@ -49,103 +47,99 @@ class StreamKeeper(Protocol):
 class KeptTokens:
     """Of a stream with one choice: its last events, and the token ids of all others, four bytes each."""
 
-    __slots__ = ("_begun", "_earlier", "_hides", "_ids", "_lacking", "_prompt", "_recent", "_stream", "_unchecked")
+    __slots__ = ("_events", "_hides", "_lacking", "_odd", "_prompt", "_stream")
 
     def __init__(self, *, hides: bool) -> None:
         """`hides`: the client didn't ask for token ids."""
         self._hides = hides
-        self._begun = False
-        """The prompt isn't looked for any more: token ids came."""
-        self._recent: deque[bytes] = deque(maxlen=RECENT)
-        self._ids: list[bytes] = []
-        """The ids of each piece whose ids aren't in `_earlier`."""
-        self._earlier: array[int] | None = None
+        self._events: list[bytes] = []
+        self._odd = 0
+        """The number of the last event that isn't usual among them."""
         self._prompt: bytes | None = None
-        """The ids of the prompt, as they came."""
-        self._unchecked: list[bytes] = []
-        """Pieces that may have an event with text and without ids."""
+        """The ids of the prompt, as they came, once its event isn't among the last ones."""
         self._lacking = False
-        """Such an event came."""
+        """An event came that has text and no ids: nothing can be continued."""
         self._stream: PassedStream | None = None
 
+    def keep_usual(self, data: bytes) -> bytes | None:
+        """As `StreamKeeper.keep_usual`."""
+        # It ends with the id of one token. Any other list of ids comes before that one, and the bytes from there on
+        # aren't digits then.
+        before, _, after = data.partition(NAME)
+        ids = after.removesuffix(_USUAL_END)[_BRACKET:]
+        if not ids.isdigit():
+            # Completions have a prompt's ids too.
+            ids = ids.removeprefix(_NO_PROMPT)
+            if len(ids) == len(after) - _BRACKET or not ids.replace(b",", b"").isdigit():
+                return None
+            before = data[: len(data) - len(ids) - _BEHIND]
+        if before.find(b"\n") >= 0 or before.find(ABORTED) >= 0 or len(before) > _LARGE:
+            return None
+        events = self._events
+        events.append(data)
+        if len(events) >= _FOLDED:
+            self._fold(RECENT)
+        return before + _NO_IDS if self._hides else data
+
     def keep_events(self, data: bytes) -> bytes:
-        """Keep whole events; returns them as the client gets them."""
-        before, _, after = data.rpartition(LIST)
-        ids, _, end = after.partition(b"]")
-        # Nearly always it is a single event, which says the text of one token.
-        if (
-            self._begun
-            and (end == _USUAL_END or end.count(b"\n") == 2)
-            and is_flat(ids)
-            and before.find(b"\n") < 0
-            and not before.endswith(_LIST_BEFORE)
-        ):
-            self._recent.append(data)
-            lists = self._ids
-            lists.append(ids)
-            if len(lists) >= _FOLDED:
-                self._fold()
-            return before + NO_LIST + end if self._hides else data
-        return self._keep_others(data)
+        """As `StreamKeeper.keep_events`."""
+        kept = data
+        if len(data) > _LARGE:
+            # Usually it has the ids of a long prompt.
+            kept = self._cut_prompt(data)
+        self._events.append(kept)
+        self._odd = len(self._events)
+        if len(kept) > _LARGE:
+            self._fold(0)
+        elif len(self._events) >= _FOLDED:
+            self._fold(RECENT)
+        return without_ids(data) if self._hides else data
 
     def read_stream(self) -> PassedStream:
         """All that has passed."""
-        self._check_unchecked()
-        stream = self._stream
-        if stream is None:
-            stream = self._stream = PassedStream(one=True)
+        stream = self._begun_stream()
         if self._prompt is not None:
             stream.take_prompt(read_ids((self._prompt,)))
-        if len(self._ids) > len(self._recent) or self._earlier is not None:
-            self._fold()
-            stream.take_earlier(self._earlier, whole=not self._lacking)
-        elif self._lacking:
-            stream.take_earlier(None, whole=False)
-        stream.read_events(b"".join(self._recent))
-        self._prompt = self._earlier = None
-        self._begun = False
-        self._ids.clear()
-        self._recent.clear()
+            self._prompt = None
+        stream.read_events(b"".join(self._events))
+        self._events.clear()
+        self._odd = 0
         return stream
 
-    def _keep_others(self, data: bytes) -> bytes:
+    def _begun_stream(self) -> PassedStream:
+        if self._stream is None:
+            self._stream = PassedStream(one=True)
+        return self._stream
+
+    def _cut_prompt(self, data: bytes) -> bytes:
+        """Keep the ids of the prompt once; returns the events without them."""
+        if self._prompt is not None:
+            return data
+        data, self._prompt = cut_prompt(data)
+        return data
+
+    def _fold(self, recent: int) -> None:
+        """Keep nothing but the token ids of all events that come before so many pieces."""
+        number = len(self._events) - recent
+        odd = min(self._odd, number)
+        self._odd -= odd
+        if odd:
+            self._fold_odd(self._events[:odd])
+        if not self._lacking:
+            lists = [event[event.rfind(b"[") + 1 : -len(_USUAL_END)] for event in self._events[odd:number]]
+            self._begun_stream().take_earlier(read_ids(lists))
+        del self._events[:number]
+
+    def _fold_odd(self, events: list[bytes]) -> None:
         if self._lacking:
-            # Nothing can be continued.
-            return without_ids(data) if self._hides else data
-        kept = data
-        if not self._begun:
-            # A long prompt is kept once.
-            kept, self._prompt = cut_prompt(data)
-        rest, lists = cut_ids(kept)
-        self._recent.append(kept)
-        self._ids.append(b",".join(lists))
-        self._begun = self._begun or bool(lists) or self._prompt is not None
-        if len(lists) != kept.count(_EVENT):
-            self._unchecked.append(kept)
-            if len(self._unchecked) >= _UNCHECKED:
-                self._check_unchecked()
-        if len(kept) > _LARGE:
-            self.read_stream().forget_texts(keeps_text=False)
-        elif len(self._ids) >= _FOLDED:
-            self._fold()
-        return without_others(rest, lists) if self._hides else data
-
-    def _check_unchecked(self) -> None:
-        if not (self._lacking or all_have_ids(b"".join(self._unchecked))):
-            self._lacking = True
-        self._unchecked.clear()
-
-    def _fold(self) -> None:
-        """Make numbers of the ids of all but the recent pieces."""
-        number = len(self._ids) - len(self._recent)
-        ids = read_ids(self._ids[:number])
-        del self._ids[:number]
-        if self._earlier is None:
-            self._earlier = array("I")
-        if ids is None:
-            self._lacking = True
-        else:
-            self._earlier.extend(ids)
+            return
+        data = self._cut_prompt(b"".join(events))
+        _, lists = cut_ids(data)
+        ids = read_ids(lists)
+        if len(lists) != data.count(_EVENT):
+            doubtful = [event for event in events if event.count(LIST) != event.count(_EVENT)]
+            self._lacking = not all_have_ids(b"".join(doubtful))
+        self._begun_stream().take_earlier(None if self._lacking else ids)
 
 
 class KeptChoices:
@@ -161,8 +155,13 @@ class KeptChoices:
         self._recent: list[bytes] = []
         self._stream = PassedStream(one=one)
 
+    def keep_usual(self, data: bytes) -> bytes | None:
+        """As `StreamKeeper.keep_usual`."""
+        del data
+        return None
+
     def keep_events(self, data: bytes) -> bytes:
-        """Keep whole events; returns them as the client gets them."""
+        """As `StreamKeeper.keep_events`."""
         recent = self._recent
         recent.append(data)
         if len(recent) >= 2 * RECENT or len(data) > _LARGE:

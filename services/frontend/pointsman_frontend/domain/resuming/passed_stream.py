@@ -133,11 +133,11 @@ class PassedStream:
         if ids is not None and self.prompt is None:
             self.prompt = self._choice(0).prompt = ids
 
-    def take_earlier(self, ids: "array[int] | None", *, whole: bool) -> None:
-        """The next token ids of the only choice, whose events aren't kept. `whole`: no text came without ids."""
+    def take_earlier(self, ids: "array[int] | None") -> None:
+        """The next token ids of the only choice, whose events aren't kept; None where a text came without ids."""
         choice = self._choice(0)
-        choice.ids_whole &= whole
-        if ids is not None:
+        choice.ids_whole &= ids is not None
+        if ids:
             choice.ids.extend(ids)
             choice.forget_texts()
 
