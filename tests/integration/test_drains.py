@@ -1,19 +1,24 @@
 """Engines are taken out of service under streams that no client loses, by each way that an operator has."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import aiohttp
 import pytest
 from pydantic import JsonValue
 
-from pointsman_testing import eventually
+from pointsman_cli.stack import envoy
+from pointsman_testing import Processes, eventually
 from pointsman_testing.continuing_server import MODEL, ContinuingServer
+from pointsman_testing.envoy_process import start_envoy
 from pointsman_testing.stack import POOL, ServedPool, Stack, StackFactory
 from pointsman_testing.whole_streams import WholeStreams
 
+EXTENSIONS: Final = "type.googleapis.com/envoy.extensions.filters"
 SERVED: Final = ServedPool(models=(MODEL,), loras=())
 
 pytestmark = [pytest.mark.timeout(240)]
@@ -50,11 +55,53 @@ async def three_engines() -> AsyncGenerator[list[ContinuingServer]]:
         ]
 
 
+def envoy_before(host: str, port: int) -> dict[str, JsonValue]:
+    """The configuration of an Envoy that sends everything to one address."""
+    address: JsonValue = {"socket_address": {"address": host, "port_value": port}}
+    endpoints: JsonValue = [{"lb_endpoints": [{"endpoint": {"address": address}}]}]
+    manager: JsonValue = {
+        "@type": f"{EXTENSIONS}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "gateway",
+        "route_config": {
+            "virtual_hosts": [
+                {
+                    "name": "all",
+                    "domains": ["*"],
+                    "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "frontend", "timeout": "0s"}}],
+                }
+            ]
+        },
+        "http_filters": [
+            {
+                "name": "router",
+                "typed_config": {"@type": f"{EXTENSIONS}.http.router.v3.Router"},
+            }
+        ],
+    }
+    return {
+        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
+        "static_resources": {
+            "listeners": [
+                {
+                    "name": "gateway",
+                    "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
+                    "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+                }
+            ],
+            "clusters": [{"name": "frontend", "load_assignment": {"cluster_name": "frontend", "endpoints": endpoints}}],
+        },
+    }
+
+
 @pytest.mark.requirement("ENGINE-8")
-async def test_a_rolling_restart_of_every_engine_loses_no_character(stacks: StackFactory) -> None:
-    """`python -m benchmarks.rolling_restart` at full size."""
+async def test_a_rolling_restart_of_every_engine_loses_no_character_behind_envoy(
+    stacks: StackFactory, module_processes: Processes, tmp_path: Path
+) -> None:
+    """Envoy's upstream is the frontend. `python -m benchmarks.rolling_restart` at full size, without Envoy."""
     async with three_engines() as engines, gateway(stacks, *engines) as stack:
-        async with WholeStreams(stack.door, rate=4, tokens=100, whole_every=5) as streams:
+        executable = await asyncio.to_thread(envoy.executable)
+        door = await start_envoy(module_processes, executable, envoy_before(*stack.door_address), tmp_path)
+        async with WholeStreams(door, rate=4, tokens=100, whole_every=5) as streams:
             await eventually(lambda: all(engine.running >= 2 for engine in engines), timeout=60)
             for engine in engines:
                 code, said = await stack.command("engines", "drain", engine.url, "--within", "1s")

@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -15,6 +16,8 @@ from pointsman_apis.api import Api
 from pointsman_apis.beginning import begins as says
 from pointsman_apis.chat import CHAT
 from pointsman_apis.completions import COMPLETIONS
+from pointsman_apis.messages import MESSAGES
+from pointsman_apis.responses import RESPONSES
 from pointsman_apis.streams import EventSplitter
 from pointsman_apis.token_ids import with_token_ids
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
@@ -381,15 +384,16 @@ async def test_choices_that_have_ended_are_not_asked_for_again() -> None:
         assert ended.isdisjoint(question.choice for question in run.questions)
 
 
-def found_form(api: Api, body: Body, setting: Setting, kind: str) -> str:
-    """The form in which the rest of a stream is asked for after a few events."""
+def found_form(api: Api, body: Body, setting: Setting, kind: str, *deltas: Body) -> str:
+    """The form in which the rest of a stream is asked for after a few events, or after these of a chat."""
     resuming = resumed(api, body, setting, kind)
     if resuming is None:
         return "no"
     engine = ContinuingEngine(tells_ids=kind == "vllm")
     sent = body | {"return_token_ids": resuming.asks_ids}
     resuming.sent = lambda: json.dumps(sent).encode()
-    for event in itertools.islice(engine.events(api.path, sent), 4):
+    events = itertools.islice(engine.events(api.path, sent), 4) if not deltas else map(chat_event, deltas)
+    for event in events:
         resuming.kept.keep_events(event)
     try:
         resuming.break_off()
@@ -398,29 +402,90 @@ def found_form(api: Api, body: Body, setting: Setting, kind: str) -> str:
     return resuming.form
 
 
+def chat_event(delta: Body) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": None, "token_ids": [5]}
+    event = {"id": "a", "object": "chat.completion.chunk", "model": "m", "choices": [choice], "prompt_token_ids": [1]}
+    return b"data: %b\n\n" % json.dumps(event).encode()
+
+
+TOOL: Final[Body] = {"tools": [{"type": "function", "function": {"name": "f"}}]}
+CALL: Final[Body] = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{"}}]}
+IMAGE: Final[Body] = {"type": "image_url", "image_url": {"url": "https://a/b.png"}}
+Probe = tuple[Api, Body, tuple[Body, ...]]
+"""A request, and the deltas of its answer; none for an answer of text."""
+
+
+def both(**more: Any) -> list[Probe]:
+    return [(api, ask(api, 1, **more), ()) for api in (CHAT, COMPLETIONS)]
+
+
+def chat(*deltas: Body, **more: Any) -> list[Probe]:
+    return [(CHAT, ask(CHAT, 1, **more), deltas)]
+
+
+ROWS: Final[Mapping[str, list[Probe]]] = {
+    "chats": chat(),
+    "completions": [(COMPLETIONS, ask(COMPLETIONS, 1), ())],
+    "responses, messages": [(api, {"model": "m", "stream": True}, ()) for api in (RESPONSES, MESSAGES)],
+    "whole answers (not streamed)": both(stream=False),
+    "`n`, several prompts": [*both(n=2), (COMPLETIONS, ask(COMPLETIONS, 1, prompt=["a", "b"]), ())],
+    "stop strings": both(stop=["STOP"]),
+    "`seed`, `temperature` above 0": both(seed=5, temperature=0.7),
+    "`frequency_penalty`": both(frequency_penalty=0.5),
+    "`presence_penalty`": both(presence_penalty=0.5),
+    "`logprobs`": both(logprobs=1),
+    "`echo`": [(COMPLETIONS, ask(COMPLETIONS, 1, echo=True), ())],
+    "usage": both(stream_options={"include_usage": True}),
+    "token ids as the prompt": [(COMPLETIONS, ask(COMPLETIONS, 1, prompt=[1, 2, 3]), ())],
+    "tools": chat({"content": "So"}, **TOOL),
+    "tools, a call under way": chat({"content": "So"}, CALL, **TOOL),
+    "`response_format`, `structured_outputs`, `guided_…`": [
+        *both(response_format={"type": "json_object"}),
+        *both(structured_outputs={"choice": ["a"]}),
+        *both(guided_json={"type": "object"}),
+    ],
+    "thinking under way": chat({"reasoning_content": "hm"}),
+    "text after the thinking": chat({"reasoning_content": "hm"}, {"content": "So"}),
+    "images and sounds in the prompt": chat({"content": "So"}, messages=[{"role": "user", "content": [IMAGE]}]),
+    "LoRA adapters": both(model="sql"),
+    "members of the body that the gateway doesn't know": both(other=1),
+}
+"""Requests of each row of the table in docs/resume.md."""
+
+
+def table() -> dict[str, tuple[str, str]]:
+    """The cells of each row."""
+    document = (Path(__file__).resolve().parents[3] / "docs/resume.md").read_text(encoding="utf-8")
+    lines = document.partition("| | `exact` (vLLM) | `text` |")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def test_the_table_of_the_documentation_has_what_can_be_continued() -> None:
+    documented = table()
+    assert documented.keys() == ROWS.keys()
+    for row, (exact, text) in documented.items():
+        forms: tuple[tuple[Setting, str, str], ...] = (("exact", "vllm", exact), ("text", "sglang", text))
+        for setting, kind, cell in forms:
+            found = {found_form(api, body, setting, kind, *deltas) for api, body, deltas in ROWS[row]}
+            continued = not cell.startswith(("no", "restarted"))
+            assert "no" not in found if continued else found == {"no"}, (row, setting, cell)
+
+
 @pytest.mark.parametrize(
     ("api", "kind", "setting", "more", "words"),
     [
         (CHAT, "vllm", "exact", {}, "exact"),
-        (COMPLETIONS, "vllm", "exact", {}, "exact"),
         (CHAT, "sglang", "exact", {}, "no"),
-        (CHAT, "sglang", "text", {}, "text"),
         (COMPLETIONS, "opaque", "text", {}, "text"),
         (CHAT, "opaque", "text", {}, "no"),
-        (CHAT, "vllm", "text", {"tools": [{"type": "function"}]}, "text"),
-        (CHAT, "vllm", "exact", {"tools": [{"type": "function"}]}, "no"),
-        (CHAT, "vllm", "exact", {"tools": [{"type": "function"}], "tool_choice": "none"}, "exact"),
-        (CHAT, "vllm", "text", {"response_format": {"type": "json_object"}}, "no"),
+        (CHAT, "vllm", "text", TOOL, "text"),
+        (CHAT, "vllm", "exact", TOOL | {"tool_choice": "none"}, "exact"),
         (CHAT, "vllm", "exact", {"response_format": {"type": "text"}}, "exact"),
-        (CHAT, "vllm", "text", {"structured_outputs": {"choice": ["a"]}}, "no"),
-        (COMPLETIONS, "vllm", "exact", {"echo": True}, "no"),
-        (COMPLETIONS, "vllm", "text", {"echo": True}, "text"),
-        (CHAT, "vllm", "exact", {"frequency_penalty": 0.5}, "exact"),
-        (CHAT, "vllm", "text", {"presence_penalty": 0.5}, "no"),
         (CHAT, "vllm", "exact", {"presence_penalty": 0}, "exact"),
+        (COMPLETIONS, "vllm", "text", {"echo": True}, "text"),
         (COMPLETIONS, "vllm", "text", {"suffix": "x"}, "no"),
         (CHAT, "vllm", "off", {}, "no"),
-        (CHAT, "vllm", "exact", {"stream": False}, "no"),
     ],
 )
 async def test_what_can_be_continued(api: Api, kind: str, setting: Setting, more: Body, words: str) -> None:
@@ -439,9 +504,7 @@ async def test_what_can_be_continued(api: Api, kind: str, setting: Setting, more
 async def test_a_call_or_a_thought_under_way_is_not_continued(delta: Body, reason: str, setting: Setting) -> None:
     resuming = resumed(CHAT, ask(CHAT, 1), setting, "vllm")
     assert resuming is not None
-    choice = {"index": 0, "delta": delta, "finish_reason": None, "token_ids": [5]}
-    event = {"id": "a", "object": "chat.completion.chunk", "model": "m", "choices": [choice], "prompt_token_ids": [1]}
-    resuming.kept.keep_events(b"data: %b\n\n" % json.dumps(event).encode())
+    resuming.kept.keep_events(chat_event(delta))
     with pytest.raises(CantContinue) as unable:
         resuming.break_off()
     assert unable.value.reason == reason
@@ -451,15 +514,7 @@ async def test_an_answer_continues_after_its_thoughts() -> None:
     resuming = resumed(CHAT, ask(CHAT, 1), "exact", "vllm")
     assert resuming is not None
     for delta in ({"reasoning": "hm"}, {"content": "So"}):
-        choice = {"index": 0, "delta": delta, "finish_reason": None, "token_ids": [5]}
-        event = {
-            "id": "a",
-            "object": "chat.completion.chunk",
-            "model": "m",
-            "choices": [choice],
-            "prompt_token_ids": [1],
-        }
-        resuming.kept.keep_events(b"data: %b\n\n" % json.dumps(event).encode())
+        resuming.kept.keep_events(chat_event(delta))
     resuming.break_off()
     question = resuming.next_question(0, None)
     assert question is not None
