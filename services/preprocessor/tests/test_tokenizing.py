@@ -74,6 +74,22 @@ def test_a_chat_is_hashed_by_the_tokens_of_its_template_and_counted_exactly(fold
     assert not set(_hashes(facts.blocks)) & set(_hashes(other.blocks))
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
+def test_a_prompt_of_an_agent_is_hashed_by_the_tokens_of_the_chat_that_the_engine_makes_of_it(
+    folder: Path, path: str
+) -> None:
+    found = tokenizers(configured(folder)).find_tokenizer("m")
+    assert found is not None
+    fields: dict[str, JsonValue] = {"input": MESSAGES}
+    if path == "/v1/messages":
+        fields = {"messages": MESSAGES, "max_tokens": 5}
+    request, chat = incoming(path, **fields), incoming(messages=MESSAGES)
+    told = [describe(each, (16,), found.build_prompt(each)) for each in (request, chat)]
+    assert told[0].blocks == told[1].blocks
+    assert told[0].prompt_tokens == told[1].prompt_tokens
+    assert all(facts.blocks_precise and facts.blocks for facts in told)
+
+
 @pytest.mark.requirement("S4-12")
 def test_the_next_turn_of_a_chat_has_the_blocks_of_the_turn_before(folder: Path) -> None:
     found = tokenizers(configured(folder)).find_tokenizer("m")
@@ -169,7 +185,7 @@ def test_a_tokenizer_that_cannot_be_read_is_refused_with_its_place_and_only_wher
     ("request_of", "reason"),
     [
         (partial(incoming, messages=[{"role": "user", "content": "x" * 5000}]), "too_long"),
-        (partial(incoming, "/v1/responses", input="Hi"), "api"),
+        (partial(incoming, "/v1/responses", input="Hi", previous_response_id="r"), "stored"),
         (partial(incoming, "/v1/embeddings", input="Hi"), "api"),
         (partial(incoming, "/v1/completions", prompt=["Hi", [1]]), "api"),
     ],

@@ -73,8 +73,9 @@ class Api:
     """Whether it answers with generated text, whose tokens are counted where the engine reports none."""
     streams: bool = False
     """Whether every answer is a stream, without a member of the body that asks for one."""
-    template: Literal["chat", "text"] | None = None
-    """How the engine makes tokens of the prompt: by its chat template, as plain text, or None for neither."""
+    template: Literal["chat", "messages", "responses", "text"] | None = None
+    """How the engine makes tokens of the prompt: by its chat template, from the API's own form; as plain text; None:
+    neither."""
     keeps_prefix: bool = True
     """Whether engines keep the prompt's blocks in their prefix cache."""
     usage_option: bool = False

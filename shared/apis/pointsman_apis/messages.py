@@ -108,6 +108,7 @@ MESSAGES: Final = Api(
     view=_view,
     in_prompt=frozenset({"messages", "system", "tools"}),
     output_limits=("max_tokens",),
+    template="messages",
     slots=_slots,
     usage=UsageEnds,
     end=MessagesEnd,

@@ -165,6 +165,7 @@ RESPONSES: Final = Api(
     view=_view,
     in_prompt=frozenset({"input", "tools"}),
     output_limits=("max_output_tokens",),
+    template="responses",
     slots=_slots,
     repeats=True,
     echoed=frozenset(

@@ -31,6 +31,10 @@ class ModelTokenizer(NamedTuple):
         body = incoming.body
         if body.api.template == "chat":
             return _of_tokens(self.tokenizer.tokenize_chat(incoming.field))
+        if body.api.template == "messages":
+            return _of_tokens(self.tokenizer.tokenize_messages(incoming.field))
+        if body.api.template == "responses":
+            return _of_tokens(self.tokenizer.tokenize_response(incoming.field))
         if body.api.template == "text":
             edited = incoming.field("prompt")
             if isinstance(edited, str):

@@ -54,7 +54,7 @@ def token_edits(
         if api is not COMPLETIONS:
             return edits
         return [*edits, BodyEdit(field="prompt", value=cast("JsonValue", token_ids(tokens)))]
-    if api.template is None:
+    if api.template not in ("chat", "text"):
         return edits
     given = cast("dict[str, object]", orjson.loads(body)).get("nvext") if b'"nvext"' in body else None
     for edit in edits:

@@ -15,11 +15,9 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pointsman_models.tokenization.body_values import Json
 from pointsman_models.tokenization.content_format import ContentFormat, content_format_of
 from pointsman_models.tokenization.failure import NotTokenized
-
-Json = dict[str, object]
-"""A JSON object."""
 
 _END_OF_MESSAGE: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 _REASONING: Final = ("reasoning_content", "thinking", "reasoning")

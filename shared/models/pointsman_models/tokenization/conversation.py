@@ -9,9 +9,10 @@ import json
 from collections.abc import Sequence
 from typing import Final, cast
 
-from pointsman_models.tokenization.chat_template import Json
+from pointsman_models.tokenization.body_values import Json, object_at
 from pointsman_models.tokenization.content_format import ContentFormat
 from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.messages_form import BILLING
 
 _TEXTS: Final = {
     "text": "text",
@@ -23,19 +24,24 @@ _TEXTS: Final = {
 """Type of a part that is text → the field that holds it."""
 
 
-def conversation(messages: Sequence[object], content_format: ContentFormat) -> list[Json]:
-    """Messages for the template. Raises NotTokenized for images, clips and files."""
-    return [_message(_object(message, "messages"), content_format) for message in messages]
+def conversation(
+    messages: Sequence[object], content_format: ContentFormat, *, calls_as_given: bool = False
+) -> list[Json]:
+    """Messages for the template. vLLM puts the members of calls into the order of its models, which templates that
+    write a call as JSON show; `calls_as_given`: not so. Raises NotTokenized for images, clips and files."""
+    return [_message(object_at(message, "messages"), content_format, calls_as_given) for message in messages]
 
 
 def tool_list(tools: Sequence[object] | None) -> list[Json] | None:
     """Tools for the template."""
-    return None if tools is None else [_tool(_object(tool, "tools")) for tool in tools]
+    return None if tools is None else [_tool(object_at(tool, "tools")) for tool in tools]
 
 
-def _message(message: Json, content_format: ContentFormat) -> Json:
+def _message(message: Json, content_format: ContentFormat, calls_as_given: bool) -> Json:
     role = message.get("role")
     texts = _parts(message.get("content"))
+    if role == "system":
+        texts = [text for text in map(_without_billing, texts) if text is not None]
     # vLLM gives templates the results of tools as a text in either form.
     as_parts = content_format == "openai" and role != "tool"
     told: Json = {
@@ -45,7 +51,8 @@ def _message(message: Json, content_format: ContentFormat) -> Json:
     if role == "assistant":
         calls = message.get("tool_calls")
         if isinstance(calls, list) and calls:
-            told["tool_calls"] = [_call(_object(call, "tool_calls")) for call in cast("list[object]", calls)]
+            made = [_call(object_at(call, "tool_calls")) for call in cast("list[object]", calls)]
+            told["tool_calls"] = made if calls_as_given else [_in_order(call) for call in made]
         reasoning = message.get("reasoning")
         if reasoning is None:
             reasoning = message.get("reasoning_content")
@@ -60,6 +67,11 @@ def _message(message: Json, content_format: ContentFormat) -> Json:
     return told
 
 
+def _without_billing(text: str) -> str | None:
+    """The text without Claude Code's first line, which differs with every request; None where nothing is left."""
+    return text.partition("\n")[2] or None if text.startswith(BILLING) else text
+
+
 def _parts(content: object) -> list[str]:
     if content is None:
         return []
@@ -70,7 +82,7 @@ def _parts(content: object) -> list[str]:
         if isinstance(part, str):
             texts.append(part)
             continue
-        fields = _object(part, "content")
+        fields = object_at(part, "content")
         name = _TEXTS.get(str(fields.get("type")))
         if name is None:
             raise NotTokenized("media", "the prompt isn't text alone")
@@ -81,7 +93,7 @@ def _parts(content: object) -> list[str]:
 
 
 def _call(call: Json) -> Json:
-    function = dict(_object(call.get("function"), "tool_calls.function"))
+    function = dict(object_at(call.get("function"), "tool_calls.function"))
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
@@ -95,13 +107,14 @@ def _call(call: Json) -> Json:
     return {**call, "function": function}
 
 
+def _in_order(call: Json) -> Json:
+    function = cast("Json", call["function"])
+    ordered = {name: function[name] for name in ("arguments", "name") if name in function}
+    members = {name: call[name] for name in ("id", "function", "type") if name in call}
+    return {**members, **call, "function": {**ordered, **function}}
+
+
 def _tool(tool: Json) -> Json:
-    function = _object(tool.get("function"), "tools.function")
+    function = object_at(tool.get("function"), "tools.function")
     named: Json = {"name": function.get("name"), "description": None, "parameters": None}
     return {"type": tool.get("type", "function"), "function": {**named, **function}}
-
-
-def _object(value: object, where: str) -> Json:
-    if not isinstance(value, dict):
-        raise NotTokenized("shape", f"{where}: not an object")
-    return cast("Json", value)

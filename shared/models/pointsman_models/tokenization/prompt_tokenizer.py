@@ -1,24 +1,24 @@
 """The tokenizer of one model: from a request to the token ids that its engine will see."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from tokenizers import Tokenizer
 
-from pointsman_models.tokenization.chat_template import ChatTemplate, Json
+from pointsman_models.tokenization.body_values import Field, Json, list_or_none
+from pointsman_models.tokenization.chat_template import ChatTemplate
 from pointsman_models.tokenization.content_format import ContentFormat
 from pointsman_models.tokenization.conversation import conversation, tool_list
 from pointsman_models.tokenization.defaults import CACHE_BYTES
 from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.messages_form import MessagesForm
+from pointsman_models.tokenization.responses_form import read_responses_body
 from pointsman_models.tokenization.segments import SegmentEncoder, little_endian
 
 TOKEN_BYTES: Final = 4
-
-Field = Callable[[str], object]
-"""A field of a request's body by its name; None when absent or null."""
 
 _SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _RESERVED: Final = ("chat_template", "tokenize", "messages", "tools", "truncation", "max_length", "padding")
@@ -81,6 +81,8 @@ class PromptTokenizer:
         self._served: Final = served
         sources = folder.templates if served.template is None else {"default": served.template}
         self._templates: Final = {name: ChatTemplate(source, served.content_format) for name, source in sources.items()}
+        usual = (self._templates.get(name) for name in ("default", "tool_use"))
+        self._messages: Final = MessagesForm([template for template in usual if template is not None])
         self._around: Final = self._tokens_around()
 
         @lru_cache(maxsize=16)
@@ -98,14 +100,24 @@ class PromptTokenizer:
         """Token ids (4 bytes each, little-endian) of a chat completion. Raises NotTokenized."""
         return self._encode(self.render(field), special=field("add_special_tokens") is True, field=field)
 
+    def tokenize_messages(self, field: Field) -> bytes:
+        """Token ids of a request of Anthropic's Messages. Raises NotTokenized."""
+        return self.tokenize_chat(self._messages.read_body(field).get)
+
+    def tokenize_response(self, field: Field) -> bytes:
+        """Token ids of a request of OpenAI's Responses. Raises NotTokenized."""
+        chat = read_responses_body(field).get
+        return self._encode(self.render(chat, calls_as_given=True), special=False, field=chat)
+
     def tokenize_completion(self, text: str, field: Field) -> bytes:
         """Token ids of a text completion. Raises NotTokenized."""
         return self._encode(text, special=field("add_special_tokens") is not False, field=field)
 
-    def render(self, field: Field) -> str:
-        """The text of a chat completion's prompt. Raises NotTokenized."""
+    def render(self, field: Field, *, calls_as_given: bool = False) -> str:
+        """The text of a chat completion's prompt. `calls_as_given`: members of calls keep their order. Raises
+        NotTokenized."""
         asked = _arguments(field("chat_template_kwargs"))
-        tools = tool_list(_list(field("tools")))
+        tools = tool_list(list_or_none(field("tools")))
         template = self._template(field, asked, tools)
         variables = {**self._special, **self._served.variables, **asked}
         effort = field("reasoning_effort")
@@ -115,9 +127,9 @@ class PromptTokenizer:
                 variables["enable_thinking"] = effort != "none"
         opening = field("add_generation_prompt")
         return template.render(
-            conversation(_list(field("messages")) or [], template.content_format),
+            conversation(list_or_none(field("messages")) or [], template.content_format, calls_as_given=calls_as_given),
             tools=tools,
-            documents=_list(field("documents")),
+            documents=list_or_none(field("documents")),
             add_generation_prompt=opening is not False,
             continue_final_message=field("continue_final_message") is True,
             variables=variables,
@@ -196,7 +208,3 @@ def _read_json(file: Path) -> Json:
 
 def _arguments(value: object) -> Json:
     return cast("Json", value) if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[object] | None:
-    return cast("list[object]", value) if isinstance(value, list) else None
