@@ -20,6 +20,7 @@ from pointsman_models.tokenization.content_format import ContentFormat, content_
 from pointsman_models.tokenization.failure import NotTokenized
 
 _END_OF_MESSAGE: Final = "CONTINUE_FINAL_MESSAGE_TAG "
+_OF_DICTS: Final = frozenset(dir(dict))
 _REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -33,9 +34,19 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Finds members of JSON objects at once: the sandbox looks for an attribute of that name first, which took a third
+    of the time of long conversations."""
+
+    def getattr(self, obj: object, attribute: str) -> object:
+        if type(obj) is dict and attribute not in _OF_DICTS and attribute in obj:
+            return obj[attribute]  # pyright: ignore[reportUnknownVariableType] - JSON
+        return super().getattr(obj, attribute)
+
+
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
