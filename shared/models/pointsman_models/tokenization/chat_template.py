@@ -46,9 +46,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = _Sandbox(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
+    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     environment.filters["tojson"] = _to_json
     names = cast("dict[str, object]", environment.globals)
     names.update({"raise_exception": _raise, "strftime_now": _strftime_now})
