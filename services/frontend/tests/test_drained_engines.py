@@ -31,7 +31,7 @@ ASKED: Final[Body] = {
     "stream": True,
     "stream_options": {"include_usage": True},
 }
-DOCUMENT: Final = b'{"id":"1","object":"chat.completion","model":"llama-8b","choices":[]}'
+DOCUMENT: Final = b'{"id":"1","choices":[{"index":0,"message":{"content":"whole"}}]}'
 
 
 class HeldEngine:

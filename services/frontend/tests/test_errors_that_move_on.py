@@ -89,12 +89,63 @@ async def test_a_404_of_something_else_is_the_clients(start_edge: StartEdge) -> 
     assert edge.events.of(AttemptFailed) == []
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
-async def test_the_clients_own_error_is_asked_of_one_engine(start_edge: StartEdge, status: int) -> None:
-    async with ScriptedEngine(answering(status)) as engine, ScriptedEngine() as other:
+@pytest.mark.parametrize("status", [400, 402, 407, 408, 413, 418, 421, 422, 425, 451, 499])
+async def test_what_is_usually_the_clients_own_error_is_asked_of_two_engines(
+    start_edge: StartEdge, status: int
+) -> None:
+    """An engine started with a shorter context, without a parser of tools or behind another proxy refuses what its
+    peers answer, and is the fastest of them."""
+    script = answering(status)
+    async with ScriptedEngine(script) as bad, ScriptedEngine() as good, ScriptedEngine(script) as alike:
+        edge = await start_edge(bad.url, good.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).body == ANSWER
+        (failed,) = edge.events.of(AttemptFailed)
+        assert (failed.worker, failed.outcome, failed.status) == ("worker-1", "denied", status)
+        edge = await start_edge(bad.url, alike.url, good.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        assert (answer.status, answer.body) == (status, WORDS)
+        assert [len(each.received) for each in (bad, good, alike)] == [2, 1, 1]
+        (done,) = edge.events.of(ResponseCompleted)
+        assert (done.worker, [each.outcome for each in done.attempts]) == ("worker-2", ["denied", "answered"])
+
+
+NO_ANSWERS = {
+    "{}": ("application/json", ""),
+    '{"status":"queued"}': ("application/json", ""),
+    '{"id":"x","object":"chat.completion","choices": [],"usage":{"completion_tokens":0}}': ("application/json", ""),
+    '{"choices":null}': ("application/json", ""),
+    '"ok"': ("application/json", ""),
+    "[]": ("application/json", ""),
+    "data: [DONE]\n\n": ("text/event-stream", ""),
+    ": hello\n\ndata: [DONE]\n\n": ("text/event-stream", ""),
+    '{"choices":[{"message":{"content":"unreadable"}}]}': ("application/json", "content-encoding: br\r\n"),
+}
+
+
+@pytest.mark.parametrize("body", NO_ANSWERS)
+@pytest.mark.parametrize("status", [200, 202])
+async def test_a_good_status_without_an_answer_is_not_the_clients_while_another_engine_answers(
+    start_edge: StartEdge, body: str, status: int
+) -> None:
+    kind, more = NO_ANSWERS[body]
+    async with ScriptedEngine(answering(status, body.encode(), more, kind)) as bad, ScriptedEngine() as good:
+        edge = await start_edge(bad.url, good.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).body == ANSWER
+        assert len(good.received) == 1
+        (failed,) = edge.events.of(AttemptFailed)
+        assert (failed.worker, failed.outcome) == ("worker-1", "failed")
+        alone = await start_edge(bad.url)
+        answer = await raw_request(alone.url, post(CHAT, BODY))
+        assert (answer.status, answer.body) == (status, body.encode()), "it may be a form of the engine's own"
+
+
+async def test_errors_of_clients_are_asked_of_a_second_engine_a_few_times(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(answering(400)) as engine, ScriptedEngine(answering(400)) as other:
         edge = await start_edge(engine.url, other.url)
-        assert (await raw_request(edge.url, post(CHAT, BODY))).status == status
-        assert other.received == []
+        for _ in range(60):
+            assert (await raw_request(edge.url, post(CHAT, BODY))).status == 400
+        assert len(engine.received) == 60
+        assert 20 <= len(other.received) < 50
 
 
 @pytest.mark.parametrize("status", [500, 429, 529, 401, 403])

@@ -16,6 +16,7 @@ from pointsman_edge.sending.moving_on import (
     STARTS,
     TIMEOUT,
     failure_of,
+    is_doubtful,
     names_model,
     weight,
 )
@@ -34,6 +35,11 @@ def test_an_answer_and_the_clients_own_error_move_nothing(status: int) -> None:
 )
 def test_an_error_that_another_endpoint_may_not_have_has_an_outcome(status: int, outcome: str) -> None:
     assert failure_of(status) == outcome
+
+
+@given(st.integers(100, 999))
+def test_a_second_opinion_is_for_errors_that_are_usually_the_clients(status: int) -> None:
+    assert is_doubtful(status) is (400 <= status < 500 and status not in (401, 403, 404, 405, 429))
 
 
 @given(st.integers(500, 999))

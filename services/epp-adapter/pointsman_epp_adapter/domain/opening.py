@@ -4,7 +4,7 @@ from typing import Final
 
 from pointsman_apis.api import Api
 from pointsman_apis.streams import without_mark
-from pointsman_edge.sending.error_shape import error_in_place
+from pointsman_edge.sending.error_shape import SaysNothing, error_in_place
 from pointsman_edge.sending.first_events import FirstEvents, InPlaceOfAnswer
 from pointsman_epp_adapter.domain.answer import Answer
 from pointsman_providers.exchange import FIRST_BYTES, first_bytes, is_stream
@@ -69,7 +69,10 @@ class Opening:
         sent = self._let_go()
         body = without_mark(sent)
         self._answer.shortened = len(body) < len(sent)
-        error = error_in_place(self._api, body)
+        try:
+            error = error_in_place(self._api, body)
+        except SaysNothing:  # Envoy asks no other endpoint any more
+            return body
         if error is not None:
             raise InPlaceOfAnswer(error)
         return body

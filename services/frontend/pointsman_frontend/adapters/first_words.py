@@ -6,7 +6,7 @@ from typing import Final
 
 from pointsman_apis.api import Api
 from pointsman_apis.streams import without_mark
-from pointsman_edge.sending.error_shape import error_in_place, refusal_of
+from pointsman_edge.sending.error_shape import SaysNothing, error_in_place, refusal_of
 from pointsman_edge.sending.first_events import FirstEvents, InPlaceOfAnswer
 from pointsman_edge.sending.moving_on import FAILED, failure_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
@@ -21,11 +21,11 @@ _JSON: Final = [(b"content-type", b"application/json")]
 
 
 async def beginning(
-    engine: Answering, api: Api, content_type: bytes, thinking: Callable[[], None]
+    engine: Answering, api: Api, content_type: bytes, thinking: Callable[[], None], *, moves: bool
 ) -> tuple[bytes, bool]:
     """The beginning of an answer, and whether it is a stream, whatever it is labelled. `thinking` is called when
     something comes that says nothing. Raises EndpointFailed for a stream that says nothing, or an error; nothing of it
-    has left then. Raises AnswerCutOff."""
+    has left then. `moves`: another endpoint can begin the request. Raises AnswerCutOff."""
     stream = labelled_stream(content_type)
     if engine.status >= _ERROR or (api.passed and not stream):
         return await engine.read(), stream
@@ -33,13 +33,15 @@ async def beginning(
     if stream is begun.startswith(b"{"):
         begun, stream = await looked_at(engine, content_type, begun)
     if stream:
-        begun = await first_events(engine, begun, api, thinking)
+        begun = await first_events(engine, begun, api, thinking, moves=moves)
     return begun, stream
 
 
-async def first_events(engine: Answering, begun: bytes, api: Api, thinking: Callable[[], None]) -> bytes:
-    """The bytes of a stream up to its first event that says something. `begun`: those that were read. Raises
-    EndpointFailed for a stream that ends before, or with an error."""
+async def first_events(
+    engine: Answering, begun: bytes, api: Api, thinking: Callable[[], None], *, moves: bool = False
+) -> bytes:
+    """The bytes of a stream up to its first event that says something. `begun`: those that were read. `moves`: another
+    endpoint can begin the request. Raises EndpointFailed for a stream that ends before, or with an error."""
     first = FirstEvents()
     held: list[bytes] = []
     data = begun or await _read(engine)
@@ -49,20 +51,27 @@ async def first_events(engine: Answering, begun: bytes, api: Api, thinking: Call
             says = first.feed(data, last=engine.complete)
         except InPlaceOfAnswer as failed:
             raise _failed(api, failed.error) from None
-        if says:
+        if says and not (moves and first.is_empty):
             return b"".join(held)
+        if says:
+            break
         thinking()
         data = await _read(engine)
     raise EndpointFailed(FAILED, "the stream ended before it said anything")
 
 
-async def whole_body(engine: Answering, begun: bytes, api: Api) -> bytes:
-    """The start of the body that can be sent at once. Raises EndpointFailed for an error in place of an answer, and
-    AnswerCutOff."""
+async def whole_body(engine: Answering, begun: bytes, api: Api, *, moves: bool) -> bytes:
+    """The start of the body that can be sent at once. `moves`: another endpoint can begin the request. Raises
+    EndpointFailed for an error in place of an answer, and AnswerCutOff."""
     body = begun if engine.complete else await gathered(engine, begun)
     if len(body) <= WHOLE:
         body = without_mark(body)
-    error = error_in_place(api, body) if len(body) <= WHOLE else None
+    try:
+        error = error_in_place(api, body) if len(body) <= WHOLE else None
+    except SaysNothing as nothing:
+        if moves:
+            raise EndpointFailed(FAILED, str(nothing)) from None
+        return body
     if error is not None:
         raise _failed(api, error)
     return body

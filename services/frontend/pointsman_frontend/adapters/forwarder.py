@@ -12,13 +12,13 @@ from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
-from pointsman_edge.sending.encoded_answer import ENCODINGS
+from pointsman_edge.sending.encoded_answer import ENCODINGS, IDENTITY
 from pointsman_edge.sending.error_shape import ErrorShape
 from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
-from pointsman_edge.sending.moving_on import DRAINED, FAILED, NO_TRIES, STALLED, Tries, weight
+from pointsman_edge.sending.moving_on import DRAINED, FAILED, NO_TRIES, STALLED, Tries, is_doubtful, weight
 from pointsman_edge.sending.packed_vectors import with_packed_vectors
 from pointsman_edge.sending.provider_book import ProviderRequestParts
 from pointsman_edge.sending.retry_budget import RetryBudgets
@@ -198,7 +198,9 @@ class Forwarder:
                 try:
                     answer = engine
                     if engine.status >= _ERROR:
-                        answer = await checked(engine, others=others, ranked=endpoint.rank is not None)
+                        doubted = others and not tries.doubted and self._doubts(record.pool, engine.status)
+                        ranked = endpoint.rank is not None
+                        answer = await checked(engine, others=others, ranked=ranked, doubted=doubted)
                     if carried and engine.status in _WRONG_REQUEST and not self.legs.waited_for(request):
                         # The other engine took it: what it carried over may be wrong.
                         raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
@@ -216,6 +218,10 @@ class Forwarder:
             if span is not NO_SPAN and span.is_recording:
                 span.end_span(problem, error__type=problem)
         return None
+
+    def _doubts(self, pool: str, status: int) -> bool:
+        """Whether a second engine is asked about an error that is usually the client's."""
+        return is_doubtful(status) and self.budgets.spend_opinion(pool, time.monotonic())
 
     def _asks_for_ids(self, request: Outgoing, endpoint: ChosenEndpoint) -> Sequence[BodyEdit]:
         record = request.record
@@ -274,10 +280,12 @@ class Forwarder:
         if encoding in ENCODINGS:
             engine = DecodedAnswer(engine)
             headers, content_type, _ = self._rules.pass_on(engine.headers)
+        elif encoding and encoding != IDENTITY and moves:
+            raise EndpointFailed(FAILED, "its answer has an encoding that it wasn't asked for")
         outcome: str | None = "answered"
         name: Rewriting | None = None
         try:
-            begun, stream = await beginning(engine, record.api, content_type, request.thinking)
+            begun, stream = await beginning(engine, record.api, content_type, request.thinking, moves=moves)
             now = record.first_byte_at = time.monotonic()
             record.stream = stream
             if stream and sent_at is not None:
@@ -336,7 +344,7 @@ class Forwarder:
                 # come.
                 await relay_pieces(engine, client, headers, usage, begun)
             else:
-                body = await whole_body(engine, begun, record.api)
+                body = await whole_body(engine, begun, record.api, moves=moves)
                 await relay_document(engine=engine, client=client, headers=headers, usage=usage, name=name, body=body)
             if error is None:
                 record.end("ok" if engine.status < 500 else "engine_error", engine.status)

@@ -8,7 +8,7 @@ from pointsman_apis.errors import SERVER_ERROR
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import says_nothing
-from pointsman_edge.sending.moving_on import FAILED, MISSING, failure_of, names_model
+from pointsman_edge.sending.moving_on import DENIED, FAILED, MISSING, failure_of, names_model
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import WHOLE
@@ -46,14 +46,18 @@ class AnsweredError(EndpointFailed):
         self.answer = answer
 
 
-async def checked(engine: EngineConnection, *, others: bool, ranked: bool = False) -> KeptAnswer | EngineConnection:
+async def checked(
+    engine: EngineConnection, *, others: bool, ranked: bool = False, doubted: bool = False
+) -> KeptAnswer | EngineConnection:
     """The answer of an engine whose status is an error's. `others`: whether another endpoint can be asked. Raises
     AnsweredError for one that says more about the engine than about the request. `ranked`: the request asked for a
-    data-parallel rank."""
+    data-parallel rank. `doubted`: another endpoint is asked for a second opinion."""
     status = engine.status
     if ranked and status == _BAD_REQUEST:
         return await _checked_rank(engine)
     outcome = failure_of(status)
+    if outcome is None and doubted:
+        outcome = DENIED
     if outcome is None and status not in NO_PATH:
         return engine
     body = await whole_answer(engine, WITHIN_S if others else None)

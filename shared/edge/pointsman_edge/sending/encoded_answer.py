@@ -6,6 +6,7 @@ from typing import Final
 
 ENCODINGS: Final = frozenset({b"gzip", b"x-gzip", b"deflate"})
 """Encodings that are undone."""
+IDENTITY: Final = b"identity"
 MOST: Final = 2**20
 """Bytes that are decoded at once."""
 _MOST_OF_A_PIECE: Final = 2**25

@@ -4,6 +4,7 @@ vLLM and SGLang answer `/v1/messages` with OpenAI's errors, FastAPI writes `deta
 an API raises its typed error for the API's own shape alone.
 """
 
+import re
 from typing import Final, cast
 
 from pointsman_apis.api import Api
@@ -25,6 +26,14 @@ _MEMBERS: Final = {
     "messages": b'"content"',
 }
 """The member that every answer of an API has."""
+_CHOICES: Final = b'"choices"'
+_NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*(\[\s*\]|null)')
+_SHORTEST: Final = 512
+"""Bytes from which on an answer has something in its choices."""
+
+
+class SaysNothing(Exception):
+    """An answer with status 200 lacks what every answer of its API has, and names no error."""
 
 
 class ErrorShape:
@@ -80,11 +89,12 @@ def _passes(document: dict[str, object]) -> bool:
 
 
 def error_in_place(api: Api, body: bytes) -> ProviderError | None:
-    """The error that a whole answer with status 200 is; None for an answer."""
+    """The error that a whole answer with status 200 is; None for an answer. Raises SaysNothing for a document that is
+    neither: it may be a form of its engine's own, or no answer."""
     member = _MEMBERS.get(api.name)
     # A search in the bytes is all that an answer costs.
     whole = member is None or (member in body and body.rstrip().endswith(b"}"))
-    if whole and _ERROR not in body[:_FIRST_BYTES]:
+    if whole and _ERROR not in body[:_FIRST_BYTES] and (len(body) > _SHORTEST or not _is_empty(member, body)):
         return None
     try:
         value, _ = lenient_json.read(body)
@@ -93,12 +103,21 @@ def error_in_place(api: Api, body: bytes) -> ProviderError | None:
             return None
         value = {"type": "invalid_answer", "message": "The engine's answer isn't JSON."}
     error = error_in(value)
-    if error is not None or member is None or not isinstance(value, dict):
+    if error is not None or member is None:
         return error
-    # The member's name may be spelt with escapes; and engines have members of their own.
-    document = cast("dict[str, object]", value)
-    error = None if member[1:-1].decode() in document else read_error(document)
-    return error if error is not None and error.message else None
+    # The member's name may be spelt with escapes.
+    document = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    name = member[1:-1].decode()
+    if name in document and (member != _CHOICES or document[name]):
+        return None
+    error = read_error(document)
+    if error.message:
+        return error
+    raise SaysNothing(f"its answer has no `{name}`")
+
+
+def _is_empty(member: bytes | None, body: bytes) -> bool:
+    return member == _CHOICES and _NO_CHOICES.search(body) is not None
 
 
 def refusal_of(error: ProviderError) -> Refusal:

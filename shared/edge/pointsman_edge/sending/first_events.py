@@ -9,6 +9,7 @@ from pointsman_providers.reported_error import ProviderError, error_in
 
 MOST_HELD: Final = 65536
 """Bytes that say nothing; a stream that has more of them passes as it is."""
+_DONE: Final = b"[DONE]"
 
 
 class InPlaceOfAnswer(Exception):
@@ -22,11 +23,13 @@ class InPlaceOfAnswer(Exception):
 class FirstEvents:
     """Reads one stream from its first byte."""
 
-    __slots__ = ("_size", "_splitter")
+    __slots__ = ("_size", "_splitter", "is_empty")
 
     def __init__(self) -> None:
         self._splitter = EventSplitter()
         self._size = 0
+        self.is_empty = False
+        """All that it said is that it is over."""
 
     def feed(self, data: bytes, *, last: bool) -> bool:
         """Take the next bytes. Returns whether the stream has said something by then, or is too long to be held. Raises
@@ -42,5 +45,6 @@ class FirstEvents:
             if (ERROR_NAME in event.data or FAILED_NAME in event.data) and (error := error_in(document)):
                 raise InPlaceOfAnswer(error)
             if document is None or says_something(document):
+                self.is_empty = event.data.strip() == _DONE
                 return True
         return self._size > MOST_HELD

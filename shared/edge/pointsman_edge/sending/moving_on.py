@@ -3,7 +3,8 @@ and providers alike.
 
 A status of 500 and above says as little about the request as a broken connection does, so another endpoint may answer.
 401, 403, and the 404 of a model, an adapter or the whole path may be the client's own error, or that of some engines:
-it is the client's when as many endpoints as `DOUBTS` say so, or all that are left.
+it is the client's when as many endpoints as `DOUBTS` say so, or all that are left. Any other status from 400 on is
+usually the client's, so it is when a second endpoint says so, too, and only some requests have this second opinion.
 """
 
 import re
@@ -44,10 +45,20 @@ _OF_STATUS: Final = {
 529: "overloaded", as Anthropic's API uses it."""
 
 
+_OF_PATHS: Final = (404, 405)
+"""What they are about is in their bodies."""
+
+
 def failure_of(status: int) -> str | None:
     """The outcome of an attempt that was answered with this status; None: the endpoint answered the request, if only
     with the client's own error. For 404 see `names_model`."""
     return _OF_STATUS.get(status)
+
+
+def is_doubtful(status: int) -> bool:
+    """Whether this status is usually the client's own error, but may be that of one engine, e.g. of one that was
+    started with a shorter context."""
+    return 400 <= status < 500 and failure_of(status) is None and status not in _OF_PATHS
 
 
 def names_model(body: bytes) -> bool:

@@ -14,6 +14,11 @@ PER_S: Final = 10.0
 """Attempts earned by each second."""
 BURST: Final = 200.0
 """Attempts that may be saved: the requests that one dying engine leaves behind at once."""
+OPINION_RATIO: Final = 0.05
+OPINIONS_PER_S: Final = 2.0
+OPINIONS_BURST: Final = 20.0
+"""Second opinions, in the same way: errors of clients take little of the attempts above, and an engine that alone
+refuses requests is ejected after fewer."""
 
 
 class RetryBudget:
@@ -48,6 +53,7 @@ class RetryBudgets:
 
     def __init__(self) -> None:
         self._of: Final[dict[str, RetryBudget]] = {}
+        self._opinions: Final[dict[str, RetryBudget]] = {}
 
     def budget_of(self, pool: str) -> RetryBudget:
         """The pool's budget."""
@@ -55,6 +61,15 @@ class RetryBudgets:
         if budget is None:
             budget = self._of[pool] = RetryBudget()
         return budget
+
+    def spend_opinion(self, pool: str, now: float) -> bool:
+        """Whether one more error that is usually the client's may be asked of a second endpoint of the pool; takes it
+        from the pool's second opinions. `now`: monotonic seconds."""
+        budget = self._opinions.get(pool)
+        if budget is None:
+            budget = self._opinions[pool] = RetryBudget(OPINION_RATIO, OPINIONS_PER_S, OPINIONS_BURST)
+        budget.requests += 1
+        return budget.spend(now)
 
     @property
     def count_refused(self) -> int:
