@@ -50,6 +50,7 @@ ALIKE: Final[dict[frozenset[str], str]] = {
         (("Journey", "JourneyChanges"), _TYPED_COPY),
         (("AnswerUse", "StageUse"), _SETTINGS),
         (("AnswerUse", "CustomStage"), _SETTINGS),
+        (("ConfidenceRule", "Cascade"), _SETTINGS),
         (("StageUse", "CustomStage"), "an entry overrides single settings of a stage: None is no value there"),
         (("StageReport", "Row"), "a row is also of a stage that a request doesn't reach, and of one without a time"),
         (("Rejection", "StageEnded"), _OTHER_BASE),

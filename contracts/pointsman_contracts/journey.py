@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final, Self, TypedDict, Unpack
 from msgspec import Meta, field
 from msgspec.structs import replace
 
+from pointsman_contracts.cascade import ConfidenceRule
 from pointsman_contracts.message import NO_BYTES, Address, Blob, JsonValue, Message, Part, always
 from pointsman_contracts.model_choice import ModelChoice, ModelPoint
 from pointsman_contracts.service_level import SERVE
@@ -53,6 +54,8 @@ class PreprocessRequest(Message, frozen=True, kw_only=True):
     body_bytes: int | None = None
     """Set when the body is too large for a message of the bus and none follows: its length. The preprocessor asks the
     edge for it in parts."""
+    escalated: tuple[str, ...] | None = None
+    """Models of a selector's cascade that were asked already, by the configuration's names: the next one is."""
 
     def changed(self, **changes: Unpack["RequestChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
@@ -65,6 +68,7 @@ class RequestChanges(TypedDict, total=False):
     attempt: int
     headers: dict[str, str]
     body_bytes: int | None
+    escalated: tuple[str, ...] | None
 
 
 class BlockChain(Part, frozen=True, kw_only=True):
@@ -130,6 +134,8 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     workers: tuple[str, ...] | None = None
     """Workers that a trusted proxy has chosen itself: the one that answers and, when the prompt is computed elsewhere,
     the one that does."""
+    escalated: tuple[str, ...] = ()
+    """As `PreprocessRequest.escalated`; mostly none."""
 
     def in_blocks_of(self, block_tokens: int) -> "RequestFacts":
         """The facts for a pool with this block size; without blocks where the prompt wasn't hashed in that size."""
@@ -204,6 +210,27 @@ class Stage(Part, frozen=True, kw_only=True):
     def noted(self, memo: str | None) -> Self:
         """The same entry with another memo."""
         return replace(self, memo=memo)
+
+
+class CascadeStep(Part, frozen=True, kw_only=True):
+    """The place of a decision in a cascade: its answer is held until it is judged."""
+
+    model: str
+    """The configuration's name of the model that is asked now."""
+    rest: tuple[str, ...]
+    """Names of the models that come after it, in order; at least one."""
+    confident: ConfidenceRule
+    check: Stage | None = None
+    """A stage that reviews the whole answer: one that it blocks isn't confident."""
+    hold_tokens: int | None = None
+    """A streamed answer is judged, and leaves, once it has about this many tokens. None: once it is whole."""
+    within_ms: int | None = None
+    """How long the answer may take; None: half of the time that the request has left."""
+
+    def of_next_model(self) -> "CascadeStep | None":
+        """The step after this one; None where that is the last model, whose answer isn't judged."""
+        model, *rest = self.rest
+        return replace(self, model=model, rest=tuple(rest)) if rest else None
 
 
 class StageReport(Part, frozen=True, kw_only=True):
@@ -297,6 +324,8 @@ class Journey(Message, frozen=True, kw_only=True):
     prompt's blocks belong to no model. None once the model is settled."""
     models: tuple[ModelPoint, ...] | None = None
     """The outcome of that choice."""
+    cascade: CascadeStep | None = None
+    """Set where the target is asked first, and `alternatives` only if its answer isn't confident."""
     profile: str | None = None
     """Set by the profile-picker, once."""
     itinerary: tuple[Stage, ...] = always(())
@@ -331,6 +360,7 @@ class JourneyChanges(TypedDict, total=False):
     alternatives: tuple[Target, ...]
     joint: ModelChoice | None
     models: tuple[ModelPoint, ...] | None
+    cascade: CascadeStep | None
     profile: str | None
     itinerary: tuple[Stage, ...]
     response: tuple[Stage, ...]

@@ -7,7 +7,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import BodyEdit, HeaderEdit, Stage, StageReport, Target
+from pointsman_contracts.journey import BodyEdit, CascadeStep, HeaderEdit, Stage, StageReport, Target
 from pointsman_contracts.message import Address, MalformedMessage, Message, Part, always, to_blob, write
 from pointsman_contracts.response import Usage
 from pointsman_contracts.service_level import ServicePromise
@@ -98,6 +98,9 @@ class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decisi
     prefill: PrefillLeg | None = None
     """Another engine computes the prompt, and an edge that sends requests itself sends both legs. None: the endpoint
     that answers computes it, or has a sidecar that reads the prefiller from the headers."""
+    cascade: CascadeStep | None = None
+    """As `Journey.cascade`: an edge that sends requests itself judges the answer, and asks for another decision where
+    it isn't confident. Any other edge passes the answer on."""
 
 
 class Rejection(Message, frozen=True, kw_only=True, tag_field="kind", tag="rejection"):

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
+from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.events import RequestEvent
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
@@ -68,7 +69,7 @@ class Attempt(Part, frozen=True, kw_only=True):
     for which a second endpoint was asked), `missing` (404 that names a model
     or adapter, 404 or 405 for the whole path), `stalled` (a scheduler moved the request: no first byte for far longer
     than predicted), `drained` (its engine drains, and the request moved, whether its answer had begun or not),
-    `unsupported` (the provider doesn't support a field)."""
+    `unsupported` (the provider doesn't support a field), `escalated` (a cascade went on to another model)."""
     status: int | None = None
     took_ms: float = always(0.0)
     target: Target | None = None
@@ -118,6 +119,24 @@ class Seam(Part, frozen=True, kw_only=True):
     computed_again: int = always(0)
     """Tokens that the next engine got as its prompt: those of the request's prompt, where they are known, and those
     kept. Part of them may have been in its cache. No part of `ResponseCompleted.usage`: the client isn't charged."""
+
+
+class UnusedAnswer(Part, frozen=True, kw_only=True):
+    """An answer of a cascade's model that the client didn't get. It is charged."""
+
+    target: Target
+    worker: str
+    served: str | None = None
+    """Name that the configuration knows the model by."""
+    judged: AnswerConfidence
+    usage: Usage | None = None
+    """None when no model was at work, or that is unknown."""
+    cost_nanos: int | None = None
+    """Cost of `usage`, in nano-dollars; None without a price."""
+    began_ms: float = always(0.0)
+    """From receiving the request until this model was asked."""
+    took_ms: float = always(0.0)
+    """Until its answer was judged."""
 
 
 class ResponseStarted(RequestEvent, frozen=True, kw_only=True):
@@ -259,6 +278,12 @@ class ResponseCompleted(RequestEvent, frozen=True, kw_only=True):
     answer_blocks: Blob | None = None
     """Hashes of the full blocks that continue those of the prompt with the answer, as `RequestFacts.blocks`, salted by
     the target. Set where a response processor has found them: `worker` has computed them."""
+    confidence: AnswerConfidence | None = None
+    """Of the answer that the client got; None without a cascade. An `unconfident` one was given because no larger model
+    answered."""
+    unused: tuple[UnusedAnswer, ...] | None = None
+    """The answers of the other models of a cascade. Their usage and cost aren't part of `usage` and `cost_nanos`;
+    budgets and limits count all of them."""
 
 
 class ResponseReviewed(RequestEvent, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ NO_TENANT = "-"
 
 
 class UsageRecord(Message, frozen=True, kw_only=True):
-    """One entry of the usage ledger: what one request used. Kept in the stream `PM_USAGE`, each once.
+    """One entry of the usage ledger: what one request used, of one model. Kept in the stream `PM_USAGE`, each once.
 
     Published by the recorder, from `ResponseCompleted`; for any reader."""
 
@@ -31,7 +31,7 @@ class UsageRecord(Message, frozen=True, kw_only=True):
     stream: bool = always(False)
     status: int
     outcome: str
-    """As `ResponseCompleted.outcome`."""
+    """As `ResponseCompleted.outcome`; `escalated`: of an answer that a cascade didn't give to the client."""
     usage: Usage = always(Usage())
     cost: float | None = None
     """`cost_nanos` in dollars, rounded to a binary float: for readers of earlier versions."""

@@ -12,6 +12,8 @@ import pytest_asyncio
 from rich.console import Console
 
 from pointsman_cli.explain.explain import story
+from pointsman_contracts.cascade import AnswerConfidence
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes, eventually
@@ -45,7 +47,13 @@ async def stack(stacks: StackFactory, processes: Processes, tmp_path: Path) -> A
                 "filters": ["capable"],
                 "joint": {"prefer": "best", "within": {"dollars": 0.01}},
                 "fallbacks": 1,
-            }
+            },
+            "best": {"models": ["plain", "fine"], "filters": ["capable"], "cascade": {"length": "always"}},
+        },
+        "profiles": {
+            "standard": {"request": ["scheduler"]},
+            "auto": {"request": ["model-selector/cheap", "scheduler"]},
+            "priority": {"request": ["model-selector/best", "scheduler"]},
         },
     }
     async with stacks.start(engines=0, changes=changes) as started:
@@ -62,7 +70,7 @@ async def ask(stack: Stack, prompt: str, **headers: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-@pytest.mark.requirement("CHOICE-1", "CHOICE-2")
+@pytest.mark.requirement("CHOICE-1", "CHOICE-2", "CASCADE-1")
 async def test_the_best_model_under_a_cent_serves_and_explain_shows_the_others(stack: Stack) -> None:
     async with observing(stack.nats.url) as seen:
         decisions = seen.listen(RequestScheduled, ANY)
@@ -100,6 +108,7 @@ async def test_the_best_model_under_a_cent_serves_and_explain_shows_the_others(s
         assert "beyond a limit" in row
         named = await decided_by_name(stack, seen.listen(RequestScheduled, ANY))
         assert named.models == ()
+        await check_cascade(stack, decisions, seen.listen(ResponseCompleted, ANY))
 
 
 async def decided_by_name(stack: Stack, decisions: list[RequestScheduled]) -> RequestScheduled:
@@ -112,3 +121,16 @@ async def decided_by_name(stack: Stack, decisions: list[RequestScheduled]) -> Re
         assert answer.status == 200
     await eventually(lambda: bool([each for each in decisions if each.request_id == "named"]))
     return next(each for each in decisions if each.request_id == "named")
+
+
+async def check_cascade(stack: Stack, decisions: list[RequestScheduled], ends: list[ResponseCompleted]) -> None:
+    """The plain model's answer is cut at its limit, so the fine one is asked: each by a decision of its own."""
+    status, text = await ask(stack, "Count", **{"x-request-id": "cascade", "x-priority": "high"})
+    assert status == 200, text
+    await eventually(lambda: bool([each for each in ends if each.request_id == "cascade"]))
+    (end,) = [each for each in ends if each.request_id == "cascade"]
+    assert (end.served, end.confidence) == ("fine", AnswerConfidence(verdict="last"))
+    (unused,) = list(end.unused or ())
+    assert (unused.served, unused.judged.why) == ("plain", "ended at a limit of tokens")
+    mine = [each for each in decisions if each.request_id == "cascade"]
+    assert [(each.target.pool, each.attempt) for each in mine] == [("plain", 1), ("fine", 2)]

@@ -5,9 +5,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from pointsman_console.domain import story
-from pointsman_contracts.journey import StageReport
+from pointsman_contracts.cascade import AnswerConfidence
+from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import fields_of
-from pointsman_contracts.response import LegReport, RequestRejected, ResponseCompleted, ResponseStarted
+from pointsman_contracts.response import LegReport, RequestRejected, ResponseCompleted, ResponseStarted, UnusedAnswer
 from pointsman_contracts.scheduling import CandidateColumns, LegsForecast, ProfileRun, RequestScheduled
 from pointsman_core import why
 from pointsman_core.request_events import Event
@@ -85,6 +86,17 @@ def test_the_timeline_has_the_prompts_leg_and_the_end_its_report() -> None:
         ("answer", 40.0, 100.0),
     ]
     assert found["end"]["legs"] == [fields_of(leg)]
+
+
+def test_the_end_has_the_answers_of_a_cascade_that_the_client_did_not_get() -> None:
+    judged = AnswerConfidence(verdict="late", why="no whole answer within 2 s")
+    unused = UnusedAnswer(target=Target(model="small", pool="p"), worker="w", judged=judged, cost_nanos=8_000)
+    end = replace(completed(), confidence=AnswerConfidence(verdict="last"), unused=(unused,))
+    found = told(decision(), end)["end"]
+    assert found["confidence"]["verdict"] == "last"
+    (shown,) = found["unused"]
+    assert (shown["model"], shown["judged"]["why"], shown["usage"]) == ("small", judged.why, None)
+    assert told(completed())["end"]["unused"] == []
 
 
 def test_a_rejected_request_names_the_stage_that_rejected_it_and_the_reason() -> None:

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from pointsman_apis import named
-from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage, Target
+from pointsman_contracts.cascade import ConfidenceRule
+from pointsman_contracts.journey import AnswerUse, CascadeStep, HeaderEdit, Stage, Target
 from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
@@ -20,7 +21,7 @@ from pointsman_epp_adapter.domain.destination import Destination, destinations
 from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy, unanswered
 from pointsman_epp_adapter.domain.mutation import HeaderChanges, answered, stripped
 from pointsman_epp_adapter.domain.protocol_headers import told, worker_headers
-from pointsman_epp_adapter.domain.unseen_answers import without_response_stages
+from pointsman_epp_adapter.domain.unseen_answers import without_cascade, without_response_stages
 from pointsman_testing import builders
 
 CONFIG = load({"pools": {"p": {}, "q": {}}})
@@ -129,6 +130,14 @@ def test_a_client_that_would_wait_for_a_stage_is_refused_where_none_is_run(use: 
         ("no redact reviews the response", "no audit reviews the response"),
     )
     assert without_response_stages(decision, []) is decision
+
+
+def test_behind_envoy_a_cascade_is_its_first_model_and_the_decision_says_so() -> None:
+    step = CascadeStep(model="small", rest=("large",), confident=ConfidenceRule())
+    larger = (Target(model="large", pool="p"),)
+    gone = without_cascade(builders.decision(cascade=step, alternatives=larger))
+    assert (gone.cascade, gone.level, gone.alternatives) == (None, "degraded", larger)
+    assert gone.reasons == ("the first model's answer isn't judged behind Envoy",)
 
 
 @pytest.mark.parametrize(

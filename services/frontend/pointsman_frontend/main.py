@@ -9,6 +9,7 @@ from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_frontend.adapters.app import LAST_WORDS_S, EdgeApp, HttpEdge, HttpRequest
 from pointsman_frontend.adapters.batch_door import BatchDoor
+from pointsman_frontend.adapters.cascades import Cascades
 from pointsman_frontend.adapters.connection_bounds import Bounds
 from pointsman_frontend.adapters.drained_engines import DrainedEngines
 from pointsman_frontend.adapters.engine_client import EngineClient
@@ -46,7 +47,9 @@ class Frontend:
             "Further attempts that a retry budget had no room for",
             lambda: forwarder.budgets.count_refused,
         )
-        app = EdgeApp(HttpEdge(edge, forwarder, settings.body_timeout_s), health, int(time.time()))
+        app = EdgeApp(
+            HttpEdge(edge, forwarder, Cascades(edge, forwarder), settings.body_timeout_s), health, int(time.time())
+        )
         self._batch = None if settings.batch_url is None else BatchDoor(settings.batch_url, edge, app)
         self.app = self._batch or app
         self.protocol = bounded(

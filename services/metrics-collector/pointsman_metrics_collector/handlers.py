@@ -239,6 +239,10 @@ class Handlers:
         for attempt in completed.attempts:
             if attempt.target is not None:
                 self._tried(attempt, names.name_of(attempt.target), completed, now)
+        for answer in completed.unused or ():
+            unused = self._window(names.name_of(answer.target))
+            if unused is not None:
+                unused.count_unused(answer, completed.answers, now)
         # An answer from a stage shows nothing about the model.
         unasked = completed.target is None or completed.answered_by is not None
         window = None if unasked else self._window(model)

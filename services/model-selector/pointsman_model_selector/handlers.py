@@ -156,6 +156,8 @@ def _settled(journey: Journey, selected: Selected) -> JourneyChanges:
     if journey.headers:
         # The headers that preprocessing wrote named the model that was asked for.
         changes["headers"] = retold(journey.headers, target)
+    if selected.step is not None:
+        changes["cascade"] = selected.step
     if selected.old_pools:
         changes["level"] = "degraded"
         changes["reasons"] = (*journey.reasons, f"old state of {', '.join(selected.old_pools)}")

@@ -410,3 +410,47 @@ def test_a_picker_draws_the_numbers_of_the_request_however_many_came_before() ->
     for each in asked:
         select(compiled["s"], each)
     assert Recorder.drawn == [draws(Random(zlib.crc32(each.request_id.encode()))) for each in asked]
+
+
+CASCADE: Final[dict[str, object]] = {"models": ["mistral-7b", "llama-8b", "llama-70b"], "cascade": {"low_logprob": -3}}
+
+
+def test_a_cascade_asks_its_models_in_their_order_and_goes_on_after_those_that_were_asked() -> None:
+    compiled = selector(CASCADE)
+    asked: tuple[str, ...] = ()
+    for name, rest in (("mistral-7b", ("llama-8b", "llama-70b")), ("llama-8b", ("llama-70b",)), ("llama-70b", ())):
+        selected = select(compiled, request(escalated=asked))
+        assert selected.model.name == name
+        assert tuple([each.name for each in selected.fallbacks]) == rest
+        assert (None if selected.step is None else (selected.step.model, selected.step.rest)) == (
+            (name, rest) if rest else None
+        )
+        asked = (*asked, name)
+    with pytest.raises(Refusal, match="no further model"):
+        select(compiled, request(escalated=asked))
+    assert select(compiled, request()).note == "default: mistral-7b first, then llama-8b, llama-70b"
+
+
+def test_a_model_that_a_filter_removes_is_no_part_of_the_cascade() -> None:
+    compiled = selector(CASCADE | {"filters": ["rate-limited"]})
+    limited = [statistics(name, limited_until_ms=2000) for name in ("mistral-7b", "llama-70b")]
+    selected = select(compiled, request(), *limited)
+    assert (selected.model.name, selected.step) == ("llama-8b", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"models": ["llama-8b"]}, "a cascade needs at least two `models`"),
+        ({"models": []}, "a cascade needs at least two `models`"),
+        ({"scorers": ["cost"]}, "leave out `scorers` and `joint`"),
+        ({"fallbacks": 1}, "leave out `fallbacks`"),
+        ({"cascade": {"check": "nobody"}}, "'nobody' is no stage"),
+        ({"cascade": {"check": {"stage": "guard", "mode": "after"}}}, "a cascade's check sees whole answers"),
+        ({"cascade": {"check": "guard", "hold_tokens": 3}}, "leave out `hold_tokens` or `check`"),
+        ({"cascade": {"mean_logprob": 0.1}}, "less than or equal to 0"),
+    ],
+)
+def test_a_cascade_that_could_not_work_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load(THREE | {"selectors": {"s": CASCADE | changes}})

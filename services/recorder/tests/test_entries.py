@@ -5,13 +5,14 @@ import pytest
 from msgspec.structs import replace
 
 from pointsman_contracts.batch import make_batch_id
+from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Target
 from pointsman_contracts.regret import JudgedChoice, JudgedRequest, RequestsJudged
-from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.response import ResponseCompleted, UnusedAnswer, Usage
 from pointsman_contracts.usage import UsageRecord, UsageSum
 from pointsman_recorder.domain.entry import JUDGED, RecordedEvent, entry
-from pointsman_recorder.domain.usage_record import cost_of, counted, day_of, record_of
+from pointsman_recorder.domain.usage_record import cost_of, counted, day_of, records_of
 
 COMPLETED = ResponseCompleted(
     request_id="r-1",
@@ -31,16 +32,30 @@ KIND = ResponseCompleted.address.type_id
 
 
 def record(completed: ResponseCompleted) -> UsageRecord:
-    return UsageRecord.decode(record_of(completed.encode()).encode())
+    return UsageRecord.decode(records_of(completed.encode())[0].encode())
 
 
 def test_an_event_is_kept_with_what_the_ledger_is_owed_for_it() -> None:
     kept = entry(KIND, "subject:edge-1:7", COMPLETED.encode(), lambda: 5)
     assert kept is not None
-    assert kept.owed is not None
+    (owed,) = kept.owed
     assert kept == RecordedEvent("subject:edge-1:7", "r-1", COMPLETED.at_ms, KIND, COMPLETED.encode(), kept.owed)
-    assert (kept.owed.key, kept.owed.tenant) == ("r-1@edge-1/llama-8b/7/1767225599999", "acme")
-    assert UsageRecord.decode(kept.owed.message) == record(COMPLETED)
+    assert (owed.key, owed.tenant) == ("r-1@edge-1/llama-8b/7/1767225599999", "acme")
+    assert UsageRecord.decode(owed.message) == record(COMPLETED)
+
+
+def test_each_answer_of_a_cascade_is_charged_to_its_model_and_the_request_counts_once() -> None:
+    unused = UnusedAnswer(
+        target=Target(model="tiny", pool="tiny"), worker="w", served="tiny-chat",
+        judged=AnswerConfidence(verdict="unconfident"), usage=Usage(prompt_tokens=10, completion_tokens=3),
+        cost_nanos=7,
+    )  # fmt: skip
+    own, other = records_of(replace(COMPLETED, cost_nanos=100, unused=(unused,)).encode())
+    assert own == replace(record(COMPLETED), cost_nanos=100)
+    assert (other.key, other.request_id, other.outcome) == (f"{own.key}/0", "r-1", "escalated")
+    assert (other.model, other.pool, other.cost_nanos, other.identity) == ("tiny-chat", "tiny", 7, own.identity)
+    total = counted([own, other])
+    assert (total.requests, total.failed, total.completion_tokens, total.cost_nanos) == (1, 0, 8, 107)
 
 
 def test_an_attempt_of_a_batchs_line_that_is_repeated_has_one_record() -> None:
@@ -62,7 +77,7 @@ def test_an_attempt_of_a_batchs_line_that_is_repeated_has_one_record() -> None:
 
 def test_an_event_of_an_unknown_type_is_kept_by_the_time_that_the_stream_got_it() -> None:
     body = b'{"something": "else"}'
-    assert entry("", "PM_EVENTS:3", body, lambda: 5) == RecordedEvent("PM_EVENTS:3", None, 5, "", body, None)
+    assert entry("", "PM_EVENTS:3", body, lambda: 5) == RecordedEvent("PM_EVENTS:3", None, 5, "", body, ())
 
 
 @pytest.mark.parametrize(
@@ -118,8 +133,7 @@ def test_a_number_in_a_string_is_read_as_ever() -> None:
     proper = entry(KIND, "p", COMPLETED.encode(), lambda: 0)
     assert ended is not None
     assert proper is not None
-    assert ended.owed is not None
-    assert proper.owed is not None
+    assert len(ended.owed) == 1
     assert ended.owed == proper.owed
 
 

@@ -127,6 +127,7 @@ class Chooser:
             token_ids=token_ids_of(request),
             first_byte_within_ms=_within_ms(pool, outcome) if len(outcome.endpoints) > 1 else None,
             prefill=outcome.selection.prefill,
+            cascade=journey.cascade,
             promise=None
             if request.slo_ttft_ms is None and request.slo_itl_ms is None
             else _promise(journey, pool, outcome, queued_s),

@@ -94,7 +94,8 @@ class Handlers:
                 now=now,
                 ok=ok,
                 output_tokens=tokens,
-                duration_ms=event.duration_ms,
+                # Of a cascade's last model it is the time of the others as well.
+                duration_ms=None if event.unused else event.duration_ms,
                 worker=event.worker,
                 told_ms=event.at_ms,
                 ending=ending,

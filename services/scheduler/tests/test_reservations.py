@@ -92,6 +92,23 @@ def test_the_blocks_of_an_answer_are_held_by_the_engine_that_gave_it() -> None:
     assert held == {name: 7.0 if name == worker else 0.0 for name in ("a", "b")}
 
 
+@pytest.mark.requirement("CASCADE-1")
+def test_an_engine_whose_answer_a_cascade_does_not_give_is_free_again_and_keeps_the_prompt() -> None:
+    bench = Bench()
+    bench.join("a", "b")
+    request = bench.prompt(1, blocks=4)
+    name = bench.decide(request).holds[0].worker.name
+    worker = bench.pool.fleet.find(name)
+    assert worker is not None
+    bench.fail(request.request_id, name, outcome="escalated")
+    assert (len(bench.pool.books), worker.holds, worker.standing.failures) == (0, {}, 0)
+    bench.pool.index.lay_out([each.life for each in bench.pool.fleet.workers])
+    matched = bench.pool.index.match(request.blocks)
+    assert [float(each) for each in matched] == [4.0 if each.name == name else 0.0 for each in bench.pool.fleet.workers]
+    # The cascade's next model may be served by the same pool.
+    assert bench.decide(request).holds[0].request == request.key
+
+
 def test_an_answer_takes_no_more_room_than_the_engines_cache_has() -> None:
     index = PrefixIndex()
     life = index.join(kv_blocks=6)

@@ -47,6 +47,7 @@ def decision(journey: Journey) -> Decision:
         identity=Identity.from_attributes(journey.request.attributes),
         prompt_tokens=journey.request.prompt_tokens,
         answers=journey.request.answers,
+        cascade=journey.cascade,
     )
 
 
@@ -91,5 +92,7 @@ def next_model(journey: Journey, status: int, report: StageReport) -> Journey | 
     changes = settled(journey, target)
     changes["alternatives"] = tuple(others)
     changes["headers"] = retold(journey.headers, target)
+    if journey.cascade is not None:
+        changes["cascade"] = journey.cascade.of_next_model()
     changes["trail"] = (*journey.trail, report)
     return journey.changed(**changes)

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.limits import SHARDS, BudgetAsk, BudgetReached, BudgetWindow, LimitAsk, LimitVerdict
-from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.response import ResponseCompleted, UnusedAnswer, Usage
 from pointsman_contracts.subjects import ANY
+from pointsman_contracts.target import Target
 from pointsman_limits.domain.budgets.scope import BudgetScopes
+from pointsman_limits.domain.budgets.spending import spending
 from pointsman_limits.domain.limits.book import Book
 from pointsman_limits.keepers.budgets import Budgets
 from pointsman_limits.keepers.ends_reader import End
@@ -306,3 +310,17 @@ async def test_models_without_a_price_are_counted_and_named(buses: Buses) -> Non
     await node.budgets.read()
     assert node.registry.get_sample_value("pointsman_budget_unpriced_total", {"model": "m"}) == 1
     await node.kill()
+
+
+def test_each_answer_of_a_cascade_is_spent() -> None:
+    unused = UnusedAnswer(
+        target=Target(model="tiny", pool="p"), worker="w", judged=AnswerConfidence(verdict="unconfident"),
+        usage=Usage(prompt_tokens=1), cost_nanos=7,
+    )  # fmt: skip
+    end = ResponseCompleted(
+        request_id="r", source="edge-1", sequence=1, at_ms=0, pool="p", status=200, outcome="ok", cost_nanos=100,
+        unused=(unused, replace(unused, cost_nanos=None), replace(unused, cost_nanos=3)),
+    )  # fmt: skip
+    assert (spending(end.encode()).amount, spending(end.encode()).used) == (110, True)
+    unpriced = replace(end, cost_nanos=None, unused=(replace(unused, cost_nanos=None),))
+    assert (spending(unpriced.encode()).amount, spending(unpriced.encode()).used) == (None, True)

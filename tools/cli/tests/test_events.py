@@ -18,8 +18,9 @@ from pointsman_cli.app import app
 from pointsman_cli.explain.events import EventSelection
 from pointsman_cli.explain.explain import explain, story
 from pointsman_cli.words import CommandError
-from pointsman_contracts.journey import StageReport
-from pointsman_contracts.response import ResponseReviewed
+from pointsman_contracts.cascade import AnswerConfidence
+from pointsman_contracts.journey import StageReport, Target
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseReviewed, UnusedAnswer, Usage
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_core.request_events import by_edge, read
 from pointsman_testing.builders import scheduled
@@ -44,6 +45,34 @@ def test_explain_shows_what_stages_after_the_last_byte_said_and_why() -> None:
         "guard shadow_blocked 2.0 ms house: blocked secret.x g-1",
         "semantic-cache passed 1.2 ms kept cache-1",
     ]
+
+
+@pytest.mark.requirement("CASCADE-1")
+def test_explain_tells_every_answer_of_a_cascade_and_the_whole_cost() -> None:
+    judged = AnswerConfidence(verdict="unconfident", why="mean log probability -1.05, least -0.5")
+    unused = UnusedAnswer(
+        target=Target(model="small", pool="p"), worker="w-1", served="small", judged=judged,
+        usage=Usage(prompt_tokens=5, completion_tokens=3), cost_nanos=8_000, took_ms=31.0,
+    )  # fmt: skip
+    end = ResponseCompleted(
+        request_id="r-1", source="edge-1", sequence=1, at_ms=0, pool="p", worker="w-2", status=200, outcome="ok",
+        served="large", usage=Usage(prompt_tokens=5, completion_tokens=2), cost_nanos=70_000,
+        confidence=AnswerConfidence(verdict="last"), unused=(unused,),
+    )  # fmt: skip
+    console = Console(width=160, file=StringIO(), record=True)
+    console.print(*story(end), sep="\n")
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert lines[-3:] == [
+        "not given small unconfident: mean log probability -1.05, least -0.5 31 ms 5 + 3 tokens · $0.000008",
+        "given large last 5 + 2 tokens · $0.00007",
+        "charged $0.000078 in all",
+    ]
+    left = AttemptFailed(
+        request_id="r-1", source="edge-1", sequence=1, at_ms=0, pool="p", worker="w-1", outcome="escalated"
+    )
+    console = Console(width=160, file=StringIO(), record=True)
+    console.print(*story(left), sep="\n")
+    assert "w-1 escalated the cascade's next model is asked" in " ".join(console.export_text().split())
 
 
 def test_explain_keeps_the_requests_of_two_edges_apart_that_have_one_id() -> None:

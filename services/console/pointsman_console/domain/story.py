@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
+from pointsman_contracts.cascade import ESCALATED
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.message import fields_of
 from pointsman_contracts.money import dollars
@@ -53,6 +54,8 @@ def _line(event: Event) -> str:
         case ResponseStarted():
             return f"{event.worker} sent the first byte after {event.ttft_ms:.1f} ms"
         case AttemptFailed():
+            if event.outcome == ESCALATED:
+                return f"the answer of {event.worker} wasn't given; the cascade's next model is asked"
             status = "" if event.status is None else f" with {event.status}"
             if event.leg:
                 return f"{event.worker} {event.outcome}{status}; the endpoint that answers does the {event.leg}"
@@ -191,6 +194,19 @@ def _end(event: ResponseCompleted) -> Document:
             for seam in event.seams
         ],
         "unresumed": event.unresumed,
+        "confidence": None if event.confidence is None else fields_of(event.confidence),
+        "unused": [
+            {
+                "model": each.served or each.target.model,
+                "worker": each.worker,
+                "judged": fields_of(each.judged),
+                "began_ms": each.began_ms,
+                "took_ms": each.took_ms,
+                "usage": None if each.usage is None else fields_of(each.usage),
+                "cost": None if each.cost_nanos is None else dollars(each.cost_nanos),
+            }
+            for each in event.unused or ()
+        ],
         "promise": None if event.promise is None else fields_of(event.promise),
         "kept": event.kept,
     }

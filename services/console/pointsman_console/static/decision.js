@@ -242,10 +242,18 @@ function end(request) {
     ]),
     over.seams.length ? table(["Broke off", "After", "Continued by", "Gap", "Form", "Tokens kept", "Computed again"], over.seams.map((seam) => [seam.worker, duration(seam.at_ms), seam.next_worker, duration(seam.gap_ms), seam.form, String(seam.kept_tokens), String(seam.computed_again)]), [1, 3, 5, 6]) : null,
     over.unresumed ? el("p", {}, `The stream broke off and wasn't continued: ${over.unresumed}.`) : null,
+    over.confidence || over.unused.length ? table(["Model", "Given", "Judgement", "Took", "Tokens", "Cost"], [
+      ...over.unused.map((one) => [one.model, "no", judgement(one.judged), duration(one.took_ms), tokens(one.usage), one.cost === null ? "–" : `$${one.cost}`]),
+      ...(over.confidence ? [[over.served || "–", "yes", judgement(over.confidence), "–", tokens(over.usage), over.cost === null ? "–" : `$${over.cost}`]] : []),
+    ], [3, 4, 5]) : null,
     over.legs.length ? table(["Part", "Worker", "Outcome", "Status", "Began after", "Took", "Reason"], over.legs.map((leg) => [leg.leg, leg.worker, leg.outcome, leg.status === null ? "–" : String(leg.status), duration(leg.began_ms), duration(leg.took_ms), leg.reason]), [4, 5]) : null,
     over.attempts.length ? table(["Attempt", "Outcome", "Status", "Took", "Reason"], over.attempts.map((attempt) => [attempt.worker, attempt.outcome, attempt.status === null ? "–" : String(attempt.status), duration(attempt.took_ms), attempt.reason]), [3]) : null,
   );
 }
+
+const judgement = (judged) => judged.verdict + (judged.why ? `: ${judged.why}` : "");
+
+const tokens = (usage) => (usage ? `${number(usage.prompt_tokens)} + ${number(usage.completion_tokens)}` : "unknown");
 
 function promised(over) {
   const promise = over.promise;

@@ -27,7 +27,7 @@ from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, 
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.protocol_headers import told
-from pointsman_epp_adapter.domain.unseen_answers import without_response_stages
+from pointsman_epp_adapter.domain.unseen_answers import without_cascade, without_response_stages
 
 
 class ExtProcRequest(EdgeRequest):
@@ -80,6 +80,8 @@ class ExtProcRequest(EdgeRequest):
         reply = await self._stream.listen_while(deciding)
         if isinstance(reply, Decision) and not self._sees_answer:
             reply = without_response_stages(reply, record.policy.postprocessing)
+        if isinstance(reply, Decision) and reply.cascade is not None:
+            reply = without_cascade(reply)
         reply = self.record_reply(reply)
         if isinstance(reply, Answer):
             await self._give(reply)

@@ -22,6 +22,13 @@ def without_response_stages(decision: Decision, postprocessing: Sequence[Stage])
     return replace(decision, level="degraded", reasons=(*decision.reasons, *reasons))
 
 
+def without_cascade(decision: Decision) -> Decision:
+    """The decision without its cascade, `degraded`: Envoy sends the request, and can't send it again once it has an
+    answer. The larger models stay as those to try when the first one fails."""
+    reasons = (*decision.reasons, "the first model's answer isn't judged behind Envoy")
+    return replace(decision, cascade=None, level="degraded", reasons=reasons)
+
+
 def _insisted_on(stage: Stage) -> Closed:
     message = f"The profile requires that {stage.service} reviews the response, but no replica of it is available."
     return Closed(message, STAGE_UNAVAILABLE)

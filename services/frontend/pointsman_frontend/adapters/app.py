@@ -28,6 +28,7 @@ from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.own_answers import Place, answer_body, answer_headers
 from pointsman_edge.taking_in.bodies import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
+from pointsman_frontend.adapters.cascades import Cascades
 from pointsman_frontend.adapters.forwarder import Forwarder
 from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers, read_body
 from pointsman_frontend.adapters.outgoing import Outgoing
@@ -60,6 +61,7 @@ class HttpEdge:
 
     edge: Edge
     forwarder: Forwarder
+    cascades: Cascades
     body_timeout_s: float
     """How long a request's body may take to arrive."""
 
@@ -143,7 +145,10 @@ class HttpRequest(EdgeRequest):
                 thinking=self.thinking,
                 decide_again=self._decide_again,
             )
-            await self._http.forwarder.forward(request)
+            if reply.cascade is None:
+                await self._http.forwarder.forward(request)
+            else:
+                await self._http.cascades.serve_request(request, self._decide_next)
 
     def thinking(self) -> None:
         """An endpoint sends something before its answer says something, e.g. comments while a model thinks."""
@@ -254,6 +259,12 @@ class HttpRequest(EdgeRequest):
         except Refusal:
             return None
         return reply if isinstance(reply, Decision) else None
+
+    async def _decide_next(self, escalated: tuple[str, ...]) -> Decision | None:
+        """The decision about the next model of the request's cascade; None if there is none."""
+        if self._question is not None:
+            self._question = self._question.changed(escalated=escalated)
+        return await self._decide_again()
 
     def _hung_up(self) -> None:
         record = self.record

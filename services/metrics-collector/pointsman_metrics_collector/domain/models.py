@@ -9,7 +9,7 @@ from typing import Final
 
 from pointsman_contracts.journey import Target
 from pointsman_contracts.model import ModelStatistics
-from pointsman_contracts.response import Attempt, ResponseCompleted
+from pointsman_contracts.response import Attempt, ResponseCompleted, UnusedAnswer
 from pointsman_core.config import Config
 
 OTHER: Final = "other"
@@ -97,8 +97,8 @@ class ModelWindow:
         if completed.usage is not None:
             slot.tokens += tokens
             slot.token_count += completed.answers
-        # Only a streamed answer's first byte is its first token.
-        if completed.stream and completed.ttft_ms is not None:
+        # Only a streamed answer's first byte is its first token, and only of the model that was asked first its time.
+        if completed.stream and not completed.unused and completed.ttft_ms is not None:
             slot.ttft_ms += completed.ttft_ms
             slot.ttft_count += 1
             each = tokens / completed.answers
@@ -112,6 +112,13 @@ class ModelWindow:
         slot.requests += 1
         if attempt.outcome in ATTEMPT_FAILURES:
             slot.errors += 1
+
+    def count_unused(self, answer: UnusedAnswer, answers: int, now: float) -> None:
+        """Count the length of an answer that a cascade didn't give to the client; `count_failed` counts the request."""
+        if answer.usage is not None and not answer.usage.estimated:
+            slot = self._slot(now)
+            slot.tokens += answer.usage.completion_tokens
+            slot.token_count += answers
 
     def record_limit(self, attempt: Attempt, now: float) -> None:
         """Record a provider's reported rate limit."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
+from pointsman_contracts.journey import CascadeStep
 from pointsman_contracts.model_choice import ModelChoice, ModelPoint
 from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config, Embeddings, Ranking, Selector
@@ -16,6 +17,7 @@ from pointsman_core.plugins import Gathering, PluginError, unknown, within
 from pointsman_core.prices import prices
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.candidate import candidates_of
+from pointsman_model_selector.domain.cascading import CompiledCascade
 from pointsman_model_selector.domain.open_choice import open_choice
 from pointsman_plugins.profile_chains import ProfileChains, build_chains
 from pointsman_plugins.registry import Registry
@@ -80,6 +82,8 @@ class Selected(NamedTuple):
     """Set where the scheduler chooses: `model` is the one whose pool is asked first."""
     models: tuple[ModelPoint, ...] = ()
     """The outcome of a joint choice among models of providers, which needs no scheduler."""
+    step: CascadeStep | None = None
+    """Set where `fallbacks` are asked only if the model's answer isn't confident, or if it fails."""
 
     @property
     def note(self) -> str:
@@ -87,6 +91,8 @@ class Selected(NamedTuple):
         choice = f"{self.ranking}: {self.model.name} ({self.total:.2f})"
         if self.choice is not None:
             choice = f"{self.ranking}: open, {', '.join(option.name for option in self.choice.options)}"
+        elif self.step is not None:
+            choice = f"{self.ranking}: {self.step.model} first, then {', '.join(self.step.rest)}"
         if not self.remarks and not self.out:
             return choice
         return "; ".join((choice, *self.remarks, *[f"{name} out ({why})" for name, why in self.out.items()]))
@@ -150,6 +156,7 @@ class CompiledSelector:
         self.name: Final = name
         self.candidates: Final = candidates_of(config, settings.models)
         self._fallbacks: Final = settings.fallbacks
+        self._cascade: Final = None if settings.cascade is None else CompiledCascade(settings.cascade, config)
         self._prices: Final = prices(config)
         self._random: Final = _SeededLate()
         pools = [each.target.pool for each in self.candidates if each.target.pool is not None]
@@ -186,6 +193,8 @@ class CompiledSelector:
         left, out = self._filter(ranking, question, timing)
         if not left:
             raise self._nothing_left(ranking, question, out)
+        if self._cascade is not None:
+            return self._next_in_cascade(self._cascade, ranking, question, left, out)
         totals = self._totals(ranking, question, left, timing)
         # Seeded by the request, so that a re-sent journey is decided alike by every replica.
         random = self._random
@@ -209,6 +218,30 @@ class CompiledSelector:
             out=out,
             old_pools=self._old_pools(question) if ranking.reads_pools else (),
             remarks=self._remarks(ranking, question) if ranking.remarking else (),
+        )
+
+    def _next_in_cascade(
+        self,
+        cascade: CompiledCascade,
+        ranking: _Ranking,
+        question: ModelQuestion,
+        left: list[Candidate],
+        out: dict[str, str],
+    ) -> Selected:
+        """The first model that passed the filters and wasn't asked yet. Raises Refusal 409 when there is none."""
+        escalated = question.journey.request.escalated
+        if escalated:
+            left = [each for each in cascade.left_after(escalated, self.candidates) if each in left]
+            if not left:
+                raise Refusal(409, "The cascade has no further model.", type="server_error", code="cascade_ended")
+        return Selected(
+            model=left[0],
+            fallbacks=tuple(left[1:]),
+            ranking=ranking.name,
+            total=0.0,
+            out=out,
+            old_pools=self._old_pools(question) if ranking.reads_pools else (),
+            step=cascade.step_of(left),
         )
 
     def _left_open(

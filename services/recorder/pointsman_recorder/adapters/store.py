@@ -74,7 +74,7 @@ class EventStore:
             with self._transaction():
                 new = self._events.add_entries(entries)
                 self._gaps.note_events(new)
-                owed = self._usage.owe_records([entry.owed for entry in new if entry.owed is not None])
+                owed = self._usage.owe_records([owed for entry in new for owed in entry.owed])
                 self._regret.add_rows([(entry.judge, row) for entry in new if entry.regret for row in entry.regret])
             self.unread = self._usage.unread_count
             return KeptBatch(len(new), len(entries) - len(new), owed, new)

@@ -11,7 +11,7 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_recorder.domain.numbers import MOST
 from pointsman_recorder.domain.reading import check_texts
 from pointsman_recorder.domain.regret_sums import regret_rows
-from pointsman_recorder.domain.usage_record import Owed, record_of
+from pointsman_recorder.domain.usage_record import Owed, records_of
 
 
 class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
@@ -25,8 +25,8 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     type: str
     body: bytes
     """As it was published."""
-    owed: Owed | None
-    """The record due to the ledger, for the end of a request; else None."""
+    owed: tuple[Owed, ...]
+    """The records due to the ledger, for the end of a request; else none."""
     regret: tuple[RegretSum, ...] = ()
     """Of judged requests: what it adds to rows of the sums."""
     judge: str = ""
@@ -53,8 +53,9 @@ def entry(
     """
     try:
         if kind == COMPLETED:
-            record = record_of(body)
-            owed = Owed(record.key, record.identity.tenant, record.encode(), record.at_ms, record)
+            records = records_of(body)
+            record = records[0]
+            owed = tuple([Owed(each.key, each.identity.tenant, each.encode(), each.at_ms, each) for each in records])
             return RecordedEvent(
                 key=name,
                 request_id=record.request_id,
@@ -78,7 +79,7 @@ def entry(
         at_ms=at_ms,
         type=kind,
         body=body,
-        owed=None,
+        owed=(),
         regret=regret,
         judge="" if judged is None else judged.judge,
         trace=trace,

@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pointsman_contracts.batch import created_ms_of
+from pointsman_contracts.cascade import ESCALATED
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.money import nanos
-from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.money import NANOS, nanos
+from pointsman_contracts.response import ResponseCompleted, UnusedAnswer, Usage
 from pointsman_contracts.usage import UsageRecord, UsageSum
 from pointsman_recorder.domain.numbers import MOST, MOST_DOLLARS, calendar_ms
 from pointsman_recorder.domain.reading import check_texts
@@ -34,15 +35,23 @@ _NOBODY: Final = Identity()
 _NOTHING: Final = Usage()
 
 
-def record_of(body: bytes) -> UsageRecord:
-    """The entry of a request, from its `ResponseCompleted`. Every request has one, even without usage.
+def records_of(body: bytes) -> tuple[UsageRecord, ...]:
+    """The entries of a request, from its `ResponseCompleted`. Every request has one, even without usage. The answers of
+    a cascade that the client didn't get have further ones.
 
     Raises ValueError for any other event, and for one with a number that the tables don't hold.
     """
     check_texts(body)
     end = ResponseCompleted.decode(body)
-    target = end.target
     key, at_ms = _charged_as(end)
+    own = _own_record(end, key, at_ms)
+    if end.unused is None:
+        return (own,)
+    return (own, *(_unused_record(end, each, f"{key}/{place}", at_ms) for place, each in enumerate(end.unused)))
+
+
+def _own_record(end: ResponseCompleted, key: str, at_ms: int) -> UsageRecord:
+    target = end.target
     return checked(
         UsageRecord(
             key=key,
@@ -59,6 +68,28 @@ def record_of(body: bytes) -> UsageRecord:
             usage=end.usage or _NOTHING,
             cost=end.cost,
             cost_nanos=end.cost_nanos,
+        )
+    )
+
+
+def _unused_record(end: ResponseCompleted, answer: UnusedAnswer, key: str, at_ms: int) -> UsageRecord:
+    cost_nanos = answer.cost_nanos
+    return checked(
+        UsageRecord(
+            key=key,
+            request_id=end.request_id,
+            at_ms=at_ms,
+            identity=end.identity or _NOBODY,
+            model=answer.served or answer.target.model,
+            pool=answer.target.pool,
+            provider=answer.target.provider,
+            api=end.api,
+            stream=end.stream,
+            status=end.status,
+            outcome=ESCALATED,
+            usage=answer.usage or _NOTHING,
+            cost=None if cost_nanos is None else cost_nanos / NANOS,
+            cost_nanos=cost_nanos,
         )
     )
 
@@ -123,8 +154,10 @@ def counted(records: Iterable[UsageRecord]) -> UsageSum:
     for record in records:
         usage = record.usage
         cost = cost_of(record)
-        requests += 1
-        failed += record.outcome != "ok" or record.status >= _ERROR
+        if record.outcome != ESCALATED:
+            # The request has another record.
+            requests += 1
+            failed += record.outcome != "ok" or record.status >= _ERROR
         prompt += usage.prompt_tokens
         cached += usage.cached_tokens
         completion += usage.completion_tokens

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from pointsman_contracts.cascade import ESCALATED
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_delay.formula import new
@@ -172,7 +173,10 @@ class Ledger:
             hold = None
         if worker is not None and event.boot_id in ("", worker.registration.boot_id):
             self.outliers.failed(worker, event.outcome, event.status, hold, now)
-        if hold is not None:
+        if hold is not None and event.outcome == ESCALATED:
+            # It has answered: its cache has the prompt.
+            self.take_off(hold, now, answered=True)
+        elif hold is not None:
             for notify in self._on_failed:
                 notify(hold, now)
             self._move(hold, event.next_worker, now, stalled=event.outcome == "stalled")

@@ -1,6 +1,7 @@
 """The configuration model. Strict: what isn't known is refused, with the known names."""
 
 from pointsman_core.config.caching import DEFAULT_CACHE, WORDS, Cache, Embeddings, GateSettings
+from pointsman_core.config.cascading import Cascade
 from pointsman_core.config.discovery import EndpointFile, Kubernetes, StaticEngine, load_endpoints
 from pointsman_core.config.edge import Cors, EdgeSettings
 from pointsman_core.config.engine_tls import EngineTls
@@ -28,6 +29,7 @@ __all__ = [
     "Api",
     "Band",
     "Cache",
+    "Cascade",
     "Config",
     "ConfigError",
     "Cors",

@@ -11,6 +11,7 @@ from pointsman_contracts.parties import OWN_NAMES
 from pointsman_contracts.services import ITINERARY, OrderRule
 from pointsman_contracts.target import Target
 from pointsman_core.config.caching import Cache, cache_problems
+from pointsman_core.config.cascading import cascade_problems
 from pointsman_core.config.edge import EdgeSettings
 from pointsman_core.config.guarding import Guard, guard_problems, response_guard_problems
 from pointsman_core.config.order import request_order_problems, response_order_problems
@@ -135,6 +136,10 @@ class Config(Section):
         for name, selector in self.selectors.items():
             for model in selector.models:
                 need(f"selectors.{name}.models", "model", model, names)
+            if selector.cascade is not None:
+                stages = (*ITINERARY, *self.stages)
+                where = f"selectors.{name}.cascade"
+                problems += cascade_problems(where, selector.cascade, selector.models, self.stages, stages)
         problems += self._rewrite_problems(names)
         processors = dict.fromkeys(use.name or use.use for use in self.preprocessing)
         for position, name in enumerate(self.edge.static_skips):

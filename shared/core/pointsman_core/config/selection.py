@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
+from pointsman_core.config.cascading import Cascade
 from pointsman_core.config.section import PluginUse, ScorerUse, Section, expanded
 from pointsman_core.config.served_model import Dollars
 
@@ -124,6 +125,8 @@ class Selector(Section):
     """Which ranking a request gets. It can only change how models are ranked, never the request's profile."""
     fallbacks: int = Field(default=0, ge=0, le=8)
     """Next best models that the edge may try when the chosen one fails before its first byte."""
+    cascade: Cascade | None = None
+    """Asks a cheap model first, and a larger one where its answer isn't confident."""
 
     @model_validator(mode="before")
     @classmethod
@@ -139,4 +142,8 @@ class Selector(Section):
                 f"choose: there are {len(self.rankings)} rankings ({', '.join(self.rankings)}); "
                 "several rankings need a chooser, e.g. `use: by-header`"
             )
+        if self.cascade is not None and any(each.scorers or each.joint for each in self.rankings.values()):
+            raise ValueError("cascade: its models are asked in the order of `models`; leave out `scorers` and `joint`")
+        if self.cascade is not None and self.fallbacks:
+            raise ValueError("cascade: each model is the fallback of those before it; leave out `fallbacks`")
         return self

@@ -18,7 +18,8 @@ STAGE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _ANSWER_MODES: Final[tuple[ReviewMode, ...]] = get_args(ReviewMode)
 
 
-def _stage_of(value: object) -> object:
+def as_stage(value: object) -> object:
+    """A stage's short form, its name alone, as the section that it stands for."""
     return {"stage": value} if isinstance(value, str) else value
 
 
@@ -68,7 +69,7 @@ class StageUse(Section):
         return next((mode for mode in _ANSWER_MODES if mode == self.mode), None)
 
 
-Itinerary = tuple[Annotated[StageUse, BeforeValidator(_stage_of)], ...]
+Itinerary = tuple[Annotated[StageUse, BeforeValidator(as_stage)], ...]
 
 
 def active(itinerary: Iterable[StageUse]) -> tuple[StageUse, ...]:

@@ -68,6 +68,14 @@ class ResponseStages:
         review.note_sent_bytes(body)
         return refusal.status, headers, body
 
+    async def check_answer(
+        self, record: RequestRecord, stage: Stage, status: int, headers: Headers, body: bytes
+    ) -> None:
+        """Have a stage review an answer that is here as a whole, and may not be given. Raises Withheld where the stage
+        blocks it, or fails."""
+        review = AnswerReview((stage,), self._reviewers, record, self._edge)
+        await review.given(status, headers, body, stream=record.stream)
+
     def ask_after_answer(self, request: ReviewedRequest) -> None:
         """The request has ended: ask the stages that come after the last byte, whatever its outcome."""
         record = request.record

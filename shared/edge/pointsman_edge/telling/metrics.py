@@ -33,6 +33,8 @@ class EdgeMetrics(Collector):
         """Attempts that an endpoint didn't answer, by outcome."""
         self.prefill_legs: Counter[str] = Counter()
         """Prompts that another engine was to compute, by outcome of that leg."""
+        self.cascades: Counter[tuple[str, str]] = Counter()
+        """Answers of cascades, by model and verdict."""
         self.resumed: Counter[str] = Counter()
         """Seams of streams that another engine continued, by form."""
         self.unresumed: Counter[str] = Counter()
@@ -120,6 +122,12 @@ class EdgeMetrics(Collector):
             "Prompts that another engine was to compute for the one that answers",
             self.prefill_legs,
         )
+        answers = CounterMetricFamily(
+            "pointsman_edge_cascade_answers", "Answers of cascades, by their judgement", labels=["model", "verdict"]
+        )
+        for (model, verdict), count in self.cascades.items():
+            answers.add_metric([model, verdict], count)
+        yield answers
         yield _by(
             "form", "pointsman_edge_resumed", "Broken streams that another engine continued, by form", self.resumed
         )

@@ -4,11 +4,12 @@ from msgspec.structs import replace
 
 from pointsman_apis.api import Api
 from pointsman_apis.usage import UsageTail
+from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
 from pointsman_contracts.message import Blob
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
-from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Seam, Usage
+from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Seam, UnusedAnswer, Usage
 from pointsman_core.refusal import Refusal
 from pointsman_core.service_level import was_kept
 from pointsman_edge.deciding.policy import EdgePolicy
@@ -48,6 +49,11 @@ class RequestRecord:
     legs: tuple[LegReport, ...] = ()
     seams: tuple[Seam, ...] = ()
     unresumed: str | None = None
+    cascaded = False
+    """Whether a cascade chooses its model."""
+    confidence: AnswerConfidence | None = None
+    """Of the answer that the client gets."""
+    unused: tuple[UnusedAnswer, ...] = ()
     decided_s = 0.0
     first_byte_at: float | None = None
     stream = False
@@ -130,7 +136,7 @@ class RequestRecord:
             outcome=outcome,
             status=status,
             took_ms=round(took_s * 1e6) / 1e3,
-            target=self.target if several else None,
+            target=self.target if several or self.cascaded else None,
             reason=reason,
             limited_until_ms=None,
             remaining=None,
@@ -235,6 +241,8 @@ class RequestRecord:
             unresumed=self.unresumed,
             answer_blocks=self.answer_blocks,
         )
+        if self.cascaded:
+            completed = replace(completed, confidence=self.confidence, unused=self.unused or None)
         if decision is None or decision.promise is None:
             return completed
         return replace(completed, promise=decision.promise, kept=was_kept(decision.promise, completed))

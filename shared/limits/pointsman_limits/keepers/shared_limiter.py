@@ -21,7 +21,7 @@ from pointsman_contracts.limits import (
     LimitWindow,
 )
 from pointsman_contracts.message import MalformedMessage
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.services import EDGES
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_limits.domain.limits.book import MOST_COUNTERS, Book
@@ -296,9 +296,17 @@ class SharedLimiter(Limiter):
     def _cost(self, end: ResponseCompleted, limit: str) -> float | None:
         """The cost of an ended request for one limit; None without usage."""
         usage = end.usage
+        if end.unused:
+            costs = [self._cost_of(each.usage, each.served or each.target.model, limit) for each in end.unused]
+            if usage is not None:
+                costs.append(self._cost_of(usage, _model_of(end), limit))
+            known = [cost for cost in costs if cost is not None]
+            return sum(known) if known else None
+        return None if usage is None else self._cost_of(usage, _model_of(end), limit)
+
+    def _cost_of(self, usage: Usage | None, model: str, limit: str) -> float | None:
         if usage is None:
             return None
-        model = end.served or (end.target.model if end.target is not None else end.model) or ""
         try:
             return self.prices.get(limit, self._unpriced)(usage, model)
         except ArithmeticError:
@@ -320,6 +328,10 @@ class SharedLimiter(Limiter):
             self._silent.pop(edge, None)
             return False
         return now - self._silent.setdefault(edge, now) >= EDGE_GONE_S
+
+
+def _model_of(end: ResponseCompleted) -> str:
+    return end.served or (end.target.model if end.target is not None else end.model) or ""
 
 
 def _nothing_missing() -> str | None:

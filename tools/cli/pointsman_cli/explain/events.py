@@ -8,6 +8,7 @@ from nats.aio.msg import Msg
 from rich.text import Text
 
 from pointsman_contracts import headers
+from pointsman_contracts.cascade import ESCALATED
 from pointsman_contracts.message import Message, fields_of
 from pointsman_contracts.response import (
     AttemptFailed,
@@ -92,6 +93,8 @@ def as_line(event: Event) -> Text:
             line.append(f"{event.worker} {event.outcome}", "yellow")
             if event.leg:
                 line.append(f"  the endpoint that answers does the {event.leg}")
+            elif event.outcome == ESCALATED:
+                line.append("  the cascade's next model is asked")
             else:
                 line.append(f"  next {event.next_worker}" if event.next_worker else "  no endpoint left")
         case ResponseStarted():

@@ -6,6 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.money import dollars
 from pointsman_contracts.response import ResponseCompleted, Usage
@@ -15,6 +16,8 @@ def outcome(event: ResponseCompleted) -> list[RenderableType]:
     """The lines below the event's own line."""
     lines = [_who(event), _promised(event), _used(event)]
     parts: list[RenderableType] = [Text(f"  {line}", "dim") for line in lines if line]
+    if event.confidence is not None or event.unused:
+        parts.append(_cascade(event))
     if event.legs:
         parts.append(_legs(event))
     if event.attempts:
@@ -82,6 +85,34 @@ def _used(event: ResponseCompleted) -> str:
 def cached(usage: Usage) -> str:
     """Prompt tokens that came from a cache, or that nothing was reported of them."""
     return "unknown" if usage.cached_unknown else f"{usage.cached_tokens:,}"
+
+
+def _cascade(event: ResponseCompleted) -> Table:
+    """The answers of a cascade's models: those that the client didn't get, then its own, and the cost of all."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    unused = event.unused or ()
+    costs = [each.cost_nanos for each in unused]
+    for each in unused:
+        model, took = each.served or each.target.model, f"{each.took_ms:.0f} ms"
+        table.add_row("    not given", model, _judged(each.judged), took, _spent(each.usage, each.cost_nanos))
+    if event.confidence is not None:
+        spent = _spent(event.usage, event.cost_nanos)
+        table.add_row("    given", event.served or "-", _judged(event.confidence), "", spent)
+    if costs:
+        known = [cost for cost in (*costs, event.cost_nanos) if cost is not None]
+        table.add_row("    charged", "", "", "", f"${dollars(sum(known))} in all" if known else "no price")
+    return table
+
+
+def _judged(judged: AnswerConfidence) -> str:
+    return f"{judged.verdict}: {judged.why}" if judged.why else judged.verdict
+
+
+def _spent(usage: Usage | None, cost_nanos: int | None) -> str:
+    if usage is None:
+        return "no usage known"
+    cost = "no price" if cost_nanos is None else f"${dollars(cost_nanos)}"
+    return f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens · {cost}"
 
 
 def _legs(event: ResponseCompleted) -> Table:

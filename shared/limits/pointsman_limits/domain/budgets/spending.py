@@ -37,13 +37,24 @@ def spending(body: bytes) -> Spending:
     if not isinstance(amount, int):
         # An edge of an earlier version reports dollars alone.
         amount = nanos(dollars) if isinstance(dollars, int | float) else None
-    tokens = usage if isinstance(usage, dict) else {}
+    used = _has_tokens(usage)
+    unused = facts.get("unused")
+    for each in unused if isinstance(unused, list) else ():
+        # Another model's answer of the same request, which is charged as well.
+        if isinstance(each, dict):
+            more = each.get("cost_nanos")
+            amount = amount if not isinstance(more, int) else more + (amount or 0)
+            used |= _has_tokens(each.get("usage"))
     return Spending(
         edge=edge,
         request_id=request_id,
         amount=amount,
-        used=bool(tokens.get("prompt_tokens") or tokens.get("completion_tokens")),
+        used=used,
         identity=identity if isinstance(identity, dict) else {},
         model=str(facts.get("served") or ""),
         day=day_of(at_ms / 1000),
     )
+
+
+def _has_tokens(usage: JsonValue) -> bool:
+    return isinstance(usage, dict) and bool(usage.get("prompt_tokens") or usage.get("completion_tokens"))
