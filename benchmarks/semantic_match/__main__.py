@@ -2,9 +2,9 @@
 
 `python -m benchmarks.semantic_match [--quick]`: sends the labelled prompts of `pointsman_testing` to a selector with
 the classes `code`, `math`, `chat` and `translation`, whose own examples are of other topics, and counts how often the
-model of the right class is chosen: by words, by all-MiniLM-L6-v2, by its weights in 8 bits, and by a static model (one
-vector for each token). Then it measures the CPU time of an embedding of 256 tokens on one core. `--quick`: words and
-all-MiniLM-L6-v2 alone, and no times.
+model of the right class is chosen: by words, by all-MiniLM-L6-v2, by its weights in 8 bits, by its first layers alone,
+and by a static model (one vector for each token). Then it measures the CPU time of an embedding of 256 tokens on one
+core. `--quick`: words and all-MiniLM-L6-v2 alone, and no times.
 """
 
 # onnxruntime has no type information.
@@ -22,6 +22,7 @@ from typing import Final
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from benchmarks.machine import describe
+from benchmarks.semantic_match.shortening import shorten
 from pointsman_contracts.journey import RequestFacts
 from pointsman_contracts.message import read_fields
 from pointsman_core.config import load
@@ -110,6 +111,9 @@ def models(parent: Path, *, quick: bool) -> Iterator[tuple[str, Path | None]]:
     yield "all-MiniLM-L6-v2", large
     if not quick:
         yield "all-MiniLM-L6-v2 in 8 bits", quantized(large, parent)
+        for layers in (1, 2):
+            shorten(large, parent / f"first-{layers}", layers)
+            yield f"its first {layers} of 6 layers in 8 bits", parent / f"first-{layers}"
         yield "static, of all-MiniLM-L6-v2", static_model(large, parent)
 
 
