@@ -25,6 +25,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "CHAIN-1": "A profile's request processors run in order around the choice of a model, shared ones around them.",
     "CHAIN-2": "Response processors run in the order of the profile, then the shared ones; errors name their place.",
     "COMPOSE-1": "A timed plugin bounds and tells another one's time; circles of references are refused with the path.",
+    "COMPOSE-2": "Filters and scorers of models combine as those of endpoints do: any, all, fallback, by condition.",
     "TIERS-1": "A block that leaves one cache tier stays in the others, at the agent and in the index.",
     "TIERS-2": "On a trace whose caches overflow, TTFT with tiers known is at most 0.85 of unknown.",
     "KSERVE-1": "An LLMInferenceService of KServe is a pool, and the example follows KServe's schema.",

@@ -18,7 +18,9 @@ from pointsman_model_selector.domain.candidate import candidates_of
 from pointsman_model_selector.domain.selector import registries
 from pointsman_model_selector.plugins import BUILTIN
 from pointsman_model_selector.plugins.ranking import MaxScoreModel, UniformRandom, WeightedRandomModel
-from pointsman_plugins.selecting import Candidate, ModelPicker, ModelQuestion, ModelStates
+from pointsman_plugins.plugin import Params
+from pointsman_plugins.registry import Registry
+from pointsman_plugins.selecting import Candidate, ModelFilter, ModelPicker, ModelQuestion, ModelStates
 from pointsman_testing import builders
 
 TYPES: Final = registries(BUILTIN)
@@ -355,3 +357,67 @@ def test_a_timed_plugin_that_was_too_slow_decides_nothing_for_a_while() -> None:
 def test_plugins_that_call_each_other_in_a_circle_are_refused_with_the_path() -> None:
     with pytest.raises(PluginError, match="cycle of references: a -> b -> a"):
         TYPES.filters.build([Spec("timed", "a", {"of": "b", "most": 1}), Spec("any-of", "b", {"of": ("a", "a")})])
+
+
+class KeptParams(Params):
+    names: frozenset[str] = frozenset()
+
+
+class Keeps(ModelFilter[KeptParams]):
+    """Keeps models by name."""
+
+    type_name = "keeps"
+
+    def objection(self, question: ModelQuestion, candidate: Candidate) -> str | None:
+        return None if candidate.name in self.params.names else f"{self.name} drops it"
+
+
+NAMED = st.frozensets(st.sampled_from(sorted(MODELS)))
+FILTERS = Registry(ModelFilter, (Keeps, *BUILTIN.filters))
+
+
+@pytest.mark.requirement("COMPOSE-2")
+@given(NAMED, NAMED, st.booleans())
+def test_filters_of_others_keep_what_sets_would(first: frozenset[str], second: frozenset[str], header: bool) -> None:
+    parts: list[Spec] = [Spec("keeps", "a", {"names": first}), Spec("keeps", "b", {"names": second})]
+    asked = question(request("auto", headers={"x-fast": "1"} if header else {}))
+
+    def kept(use: str, **params: object) -> frozenset[str]:
+        composed = FILTERS.build([*parts, Spec(use, use, params)])[-1]
+        models = list(MODELS.values())
+        told = composed.objections(asked, models)
+        return frozenset(model.name for model, objection in zip(models, told, strict=True) if objection is None)
+
+    assert kept("any-of", of=["a", "b"]) == first | second
+    assert kept("all-of", of=["a", "b"]) == first & second
+    assert kept("fallback-of", of=["a", "b"]) == (first or second)
+    assert kept("timed", of="a", most=60.0) == first
+    assert kept("by-condition", header="X-Fast", then="a", otherwise="b") == (first if header else second)
+    assert kept("by-condition", header="X-Fast", values=["2"], then="a") == frozenset(MODELS)
+    nested = [*parts, Spec("fallback-of", "f", {"of": ["a", "b"]}), Spec("any-of", "n", {"of": ["f", "f"]})]
+    models = list(MODELS.values())
+    told = FILTERS.build(nested)[-1].objections(asked, models)
+    assert {each.name for each, why in zip(models, told, strict=True) if why is None} == (first or second)
+
+
+@pytest.mark.requirement("COMPOSE-2")
+def test_scorers_of_others_give_the_lowest_the_highest_or_that_of_a_condition() -> None:
+    models = list(MODELS.values())
+    asked = question(request("auto"))
+    long: dict[str, object] = {"prompt_tokens": 10**6, "then": "quality", "otherwise": "cost"}
+
+    def scores(use: str, **params: object) -> list[float]:
+        specs = [Spec("quality", "quality", {}), Spec("cost", "cost", {}), Spec(use, "composed", params)]
+        built = TYPES.scorers.build(specs)
+        for each in built:
+            each.bind(models)
+        found["quality"], found["cost"] = (each.scores(asked, models) for each in built[:2])
+        return built[-1].scores(asked, models)
+
+    found: dict[str, list[float]] = {}
+    assert scores("least-of", of=["quality", "cost"]) == list(map(min, found["quality"], found["cost"]))
+    assert scores("greatest-of", of=["quality", "cost"]) == list(map(max, found["quality"], found["cost"]))
+    assert scores("score-by-condition", **long) == found["cost"]
+    assert scores("score-by-condition", **{**long, "prompt_tokens": 1}) == found["quality"]
+    with pytest.raises(PluginError, match="write `header`, `prompt_tokens` or both"):
+        scores("score-by-condition", then="cost")

@@ -155,9 +155,16 @@ class ModelFilter(StatePlugin[ParamsT_co]):
     group = "pointsman.model_selector.filters"
     stability = "beta"
 
+    sees_all: bool = False
+    """Whether its verdict on a model depends on the other models: `objections` is then asked."""
+
     @abstractmethod
     def objection(self, question: ModelQuestion, candidate: Candidate) -> str | None:
         """Why this model can't serve the request, in a few words; None when it can."""
+
+    def objections(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[str | None]:
+        """The objection to each of the models that are left."""
+        return [self.objection(question, candidate) for candidate in candidates]
 
     def retry_after_s(self, question: ModelQuestion, candidate: Candidate) -> float | None:
         """When the objection may be gone; None when waiting doesn't help."""

@@ -287,8 +287,9 @@ class CompiledSelector:
         for plugin in ranking.filters:
             done = timing("filter", plugin.name) if timing else None
             kept: list[Candidate] = []
-            for candidate in left:
-                objection = plugin.objection(question, candidate)
+            told = plugin.objections(question, left) if plugin.sees_all else None
+            for position, candidate in enumerate(left):
+                objection = plugin.objection(question, candidate) if told is None else told[position]
                 if objection is None:
                     kept.append(candidate)
                 else:

@@ -4,7 +4,17 @@ from typing import Final
 
 from pointsman_model_selector.domain.selector import Builtin
 from pointsman_model_selector.plugins.choosers import ByHeader, OneRanking
-from pointsman_model_selector.plugins.composed import AnyOfFilters, TimedFilter, TimedScorer
+from pointsman_model_selector.plugins.composed import (
+    AllOfFilters,
+    AnyOfFilters,
+    FallbackOfFilters,
+    FilterByCondition,
+    GreatestOfScorers,
+    LeastOfScorers,
+    ScoreModelsByCondition,
+    TimedFilter,
+    TimedScorer,
+)
 from pointsman_model_selector.plugins.filters import Allowed, Capable, HealthyModels, ModelGroup, RateLimited
 from pointsman_model_selector.plugins.ranking import (
     ActiveRequests,
@@ -20,8 +30,14 @@ from pointsman_model_selector.plugins.ranking import (
 from pointsman_model_selector.plugins.semantic_match import SemanticMatch
 
 BUILTIN: Final = Builtin(
-    filters=(Capable, HealthyModels, Allowed, RateLimited, ModelGroup, AnyOfFilters, TimedFilter),
-    scorers=(ActiveRequests, ModelCost, ModelLatency, Quality, Saturation, SessionAffinity, SemanticMatch, TimedScorer),
+    filters=(
+        *(Capable, HealthyModels, Allowed, RateLimited, ModelGroup),
+        *(AnyOfFilters, AllOfFilters, FallbackOfFilters, FilterByCondition, TimedFilter),
+    ),
+    scorers=(
+        *(ActiveRequests, ModelCost, ModelLatency, Quality, Saturation, SessionAffinity, SemanticMatch),
+        *(LeastOfScorers, GreatestOfScorers, ScoreModelsByCondition, TimedScorer),
+    ),
     pickers=(MaxScoreModel, WeightedRandomModel, UniformRandom),
     choosers=(OneRanking, ByHeader),
 )
