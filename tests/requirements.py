@@ -14,6 +14,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "JOURNEY-2": "A request for `auto` takes the journey through the model-selector to a concrete model.",
     "CHOICE-1": "Model and engine are chosen together, by predicted time, money and quality within limits.",
     "CHOICE-2": "`explain` shows every model of a joint choice with its time, money and quality, and why one won.",
+    "CHOICE-3": "Choices of models are judged by outcomes; weights are learnt from them, and never applied alone.",
     "CASCADE-1": "A cascade asks a larger model where a cheap one's answer isn't confident; all are charged and told.",
     "CASCADE-2": "Where the larger model fails, the first answer is given and marked; unknown confidence is a setting.",
     "CASCADE-3": "A streamed answer of a cascade leaves once it is judged: as a whole, or by its first tokens.",

@@ -19,6 +19,7 @@ from pointsman_cli.engines.engine_app import engines_app
 from pointsman_cli.flight.regret_app import regret
 from pointsman_cli.flight.replay_app import replay
 from pointsman_cli.flight.simulate_app import simulate
+from pointsman_cli.flight.weights_app import weights
 from pointsman_cli.importing.import_app import import_app
 from pointsman_cli.keys.key_app import keys_app
 from pointsman_cli.keys.nats_app import nats_app
@@ -271,6 +272,7 @@ def usage(
 
 app.command()(simulate)
 app.command()(regret)
+app.command()(weights)
 app.command()(replay)
 
 
