@@ -18,8 +18,9 @@ class WorkerFinding(Part, frozen=True, kw_only=True):
 
     kind: str
     """`twin_name` (two agents have its name), `shared_url` (its URL leads to several processes), `kv_block_size` (its
-    KV events can't be used), `load_values` (it reports an impossible figure), or `health_unknown` (its health page
-    leaves open whether it is ready)."""
+    KV events can't be used), `load_values` (it reports an impossible figure), `models_unknown` (its list of models
+    is unreadable, so it serves those that its pool names), or `health_unknown` (its health page leaves open whether it
+    is ready)."""
     what: str
     """The fault in words, with names and numbers."""
 

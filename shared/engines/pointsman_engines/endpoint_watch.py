@@ -28,7 +28,7 @@ from pointsman_engines.client import (
 )
 from pointsman_engines.life import EngineLife
 from pointsman_engines.logged_problem import LoggedProblem
-from pointsman_engines.models import ServedModels, served_models
+from pointsman_engines.models import ServedModels, UnreadableModels, served_models
 from pointsman_engines.page_time import LATEST_S, LONGEST_ANSWER_S, PageTime
 from pointsman_engines.reading import EngineIdentity
 from pointsman_engines.status import EngineStatus, reason_of
@@ -40,6 +40,8 @@ FACTS_RETRY_S: Final = 0.5
 """Until the facts are known."""
 NO_LIST: Final = (404, 405)
 """Statuses of an endpoint that lists no models. Any other status leaves the question open."""
+UNLISTED_AFTER_S: Final = 2.0
+"""How long its list of models is unreadable before an engine serves the models that its pool names."""
 RESETS: Final = 2
 """Connections in a row that are closed without an answer before the endpoint counts as unreachable."""
 
@@ -102,6 +104,10 @@ class EndpointWatch(ABC):
         """Why it says that it isn't ready; empty when it doesn't."""
         self._silent = ""
         """Why it seems to hang; empty when it doesn't."""
+        self._unlisted = ""
+        """Why its models are unknown; empty when they aren't, or it lists none."""
+        self._unlisted_since: float | None = None
+        """Since when its list of models was unreadable; monotonic."""
         self._logged_reach = LoggedProblem()
         self._logged_ready = LoggedProblem(well=True)
         self._logged_load = LoggedProblem(well=True)
@@ -113,7 +119,7 @@ class EndpointWatch(ABC):
 
     def _findings(self) -> tuple[WorkerFinding, ...]:
         """Faults that an operator must mend."""
-        return ()
+        return (WorkerFinding(kind="models_unknown", what=self._unlisted),) if self._unlisted else ()
 
     @abstractmethod
     def _half_late(self) -> None:
@@ -183,6 +189,7 @@ class EndpointWatch(ABC):
             if self.status.boot_id:
                 _log.warning("engine_restarted", url=self._client.url, boot_id=self._life.boot_id)
             self.status = replace(self.status, boot_id=self._life.boot_id, reading=None, facts=None, asleep=False)
+            self._unlisted, self._unlisted_since = "", None
             self._begun()
         self.status = replace(self.status, reachable=True, reason="")
         return began
@@ -191,15 +198,32 @@ class EndpointWatch(ABC):
     def _begun(self) -> None:
         """A life began."""
 
-    async def _served(self, no_list: tuple[int, ...] = NO_LIST) -> ServedModels:
-        """The models that it names; none with a status of `no_list`. Raises PageUnread and UnreadableModels."""
+    async def _served(self, no_list: tuple[int, ...] = NO_LIST, *, known: bool = True) -> ServedModels:
+        """The models that it names; none with a status of `no_list`. Where its list stays unreadable and it is `known`
+        to be an engine, none either: the pool's configuration names its models. Raises PageUnread and
+        UnreadableModels."""
+        served = ServedModels()
         try:
             with self._asking(self._models):
-                return served_models(await self._client.models(timeout=LONGEST_ANSWER_S))
+                served = served_models(await self._client.models(timeout=LONGEST_ANSWER_S))
         except EngineFailed as error:
-            if error.status in no_list:
-                return ServedModels()  # the pool's configuration names its models
-            raise
+            if error.status not in no_list:
+                self._note_unlisted(error, known)
+                return served
+        except UnreadableModels as error:
+            self._note_unlisted(error, known)
+            return served
+        self._unlisted, self._unlisted_since = "", None
+        return served
+
+    def _note_unlisted(self, error: EngineFailed | UnreadableModels, known: bool) -> None:
+        """Raises the error while it may pass, and where a list was read before: that goes on to hold."""
+        now, facts = _now(), self.status.facts
+        if self._unlisted_since is None:
+            self._unlisted_since = now
+        if not known or (facts is not None and facts.served.models) or now - self._unlisted_since < UNLISTED_AFTER_S:
+            raise error
+        self._unlisted = str(error)
 
     def _count(self, error: PageUnread) -> None:
         if isinstance(error, EngineRefused):

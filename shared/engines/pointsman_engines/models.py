@@ -1,8 +1,9 @@
 """The models of an engine, from its `/v1/models`."""
 
 from dataclasses import dataclass
+from typing import NamedTuple, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
 
 
 class UnreadableModels(Exception):
@@ -19,30 +20,44 @@ class ServedModels:
     """Longest sequence in tokens; the smallest when models differ, None when the engine doesn't report it."""
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    id: str
-    parent: str | None = None
-    """vLLM and SGLang name the base model of an adapter here."""
-    max_model_len: int | None = None
-
-
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    data: list[_Entry] = Field(default_factory=list[_Entry])
-
-
 def served_models(body: bytes) -> ServedModels:
-    """Parse the answer of `/v1/models`. Raises UnreadableModels."""
+    """Parse the answer of `/v1/models`. An entry without a name is left out, and so is a length that can't be one.
+    Raises UnreadableModels."""
     try:
-        entries = _Answer.model_validate_json(body).data
-    except ValidationError as error:
-        raise UnreadableModels(f"/v1/models answers with {error.error_count()} invalid fields") from error
+        document: object = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableModels("/v1/models answers with what isn't JSON") from error
+    data = cast("dict[str, object]", document).get("data", []) if isinstance(document, dict) else None
+    if not isinstance(data, list):
+        raise UnreadableModels("/v1/models answers with no list of models")
+    data = cast("list[object]", data)
+    entries = [entry for each in data if (entry := _entry(each)) is not None]
+    if data and not entries:
+        raise UnreadableModels("/v1/models answers with a list that names no model")
     lengths = [entry.max_model_len for entry in entries if entry.max_model_len]
     return ServedModels(
         models=tuple(dict.fromkeys(entry.id for entry in entries if entry.parent is None)),
         loras=tuple(dict.fromkeys(entry.id for entry in entries if entry.parent is not None)),
         max_context=min(lengths, default=None),
+    )
+
+
+class _Entry(NamedTuple):
+    id: str
+    parent: str | None
+    """vLLM and SGLang name the base model of an adapter here."""
+    max_model_len: int | None
+
+
+def _entry(value: object) -> _Entry | None:
+    if not isinstance(value, dict):
+        return None
+    members = cast("dict[str, object]", value)
+    name, parent, length = members.get("id"), members.get("parent"), members.get("max_model_len")
+    if not isinstance(name, str) or not name:
+        return None
+    return _Entry(
+        name,
+        parent if isinstance(parent, str) else None,
+        length if isinstance(length, int) and length > 0 and not isinstance(length, bool) else None,
     )

@@ -172,7 +172,7 @@ class EngineWatch(EndpointWatch):
         self._facts_wanted.set()
 
     def _findings(self) -> tuple[WorkerFinding, ...]:
-        found = list[WorkerFinding]()
+        found = list(super()._findings())
         if self._life.shared:
             found.append(WorkerFinding(kind="shared_url", what=self._life.shared))
         if self._health_unknown and not self._unhealthy and self.status.boot_id:
@@ -263,7 +263,8 @@ class EngineWatch(EndpointWatch):
             # Facts that change only with a restart are requested once in a life.
             await self._learn_cache(dialect)
         kind = dialect.engine if dialect is not None else self._engine or OPAQUE
-        return EngineFacts(engine=kind, version=self._version, served=await self._served(), cache=self._cache)
+        served = await self._served(known=dialect is not None)
+        return EngineFacts(engine=kind, version=self._version, served=served, cache=self._cache)
 
     async def _learn_cache(self, dialect: Dialect) -> None:
         """The cache and the version; they stay unknown while the metrics can't be read."""

@@ -475,6 +475,29 @@ async def test_models_behind_a_key_are_a_problem_that_is_named_and_passes() -> N
         assert seen.watch.facts_problem == ""
 
 
+@pytest.mark.parametrize("listed", [page("<html>Sign in</html>", content_type="text/html"), page("", status=401)])
+async def test_an_engine_whose_list_of_models_stays_unreadable_has_those_of_its_pool(
+    monkeypatch: pytest.MonkeyPatch, listed: Script
+) -> None:
+    monkeypatch.setattr("pointsman_engines.endpoint_watch.UNLISTED_AFTER_S", 0.1)
+    monkeypatch.setattr("pointsman_engines.watch.FACTS_INTERVAL_S", 0.1)
+    monkeypatch.setattr("pointsman_engines.watch.FACTS_RETRY_S", 0.1)
+    pages: dict[str, Script] = {"/v1/models": listed}
+    async with FakeEngine(pages=pages) as engine, watching(engine.url) as seen:
+        served = await seen.until(lambda s: s.facts and s.findings)
+        assert served.facts is not None
+        assert (state_of(served), served.facts.served) == ("serving", ServedModels())
+        assert [finding.kind for finding in served.findings] == ["models_unknown"]
+        del pages["/v1/models"]
+        known = await seen.until(lambda s: s.facts and s.facts.served.models)
+        assert known.findings == ()
+        pages["/v1/models"] = listed
+        asked = engine.asked.count("/v1/models")
+        await eventually(lambda: engine.asked.count("/v1/models") > asked + 1)
+        assert seen.now.facts is not None
+        assert seen.now.facts.served.models, "a list that was read goes on to hold"
+
+
 async def test_an_engine_without_a_list_of_models_has_none() -> None:
     async with FakeEngine(models_status=404) as engine, watching(engine.url) as seen:
         status = await seen.until(lambda s: s.facts)

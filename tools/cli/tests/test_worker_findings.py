@@ -42,6 +42,7 @@ def test_engines_whose_load_is_unknown_for_one_reason_are_one_line() -> None:
         ("shared_url", "balancer", "headless Service"),
         ("kv_block_size", "KV events", "block_tokens"),
         ("load_values", "impossible figure", "another unit"),
+        ("models_unknown", "which models", "its pool names"),
         ("health_unknown", "ready is unknown", "health page"),
         ("of a later version", "of a later version", "newer doctor"),
     ],

@@ -16,6 +16,8 @@ _ADVICE: Final = {
     "kv_block_size": "Make block_tokens of the pool, and POINTSMAN_KV_BLOCK_TOKENS of its agents, the same multiple of "
     "the engine's block size. Until then its KV events are dropped, and the schedulers' own predictions are used.",
     "load_values": "The figure counts as not reported. Does the engine's version report it in another unit?",
+    "models_unknown": "It serves the models that its pool names. A list behind a key is read by an agent that has it "
+    "(POINTSMAN_ENGINE_API_KEY).",
     "health_unknown": "It serves. Nothing is known of whether it is ready until its health page answers in time.",
 }
 _WORDS: Final = {
@@ -23,6 +25,7 @@ _WORDS: Final = {
     "shared_url": "its URL leads to several processes, a balancer perhaps, and none of them is known alone",
     "kv_block_size": "its KV events can't be used",
     "load_values": "it reports an impossible figure",
+    "models_unknown": "which models it has is unknown",
     "health_unknown": "whether it is ready is unknown",
 }
 
