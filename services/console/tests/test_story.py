@@ -8,7 +8,14 @@ from pointsman_console.domain import story
 from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import fields_of
-from pointsman_contracts.response import LegReport, RequestRejected, ResponseCompleted, ResponseStarted, UnusedAnswer
+from pointsman_contracts.response import (
+    LegReport,
+    RequestRejected,
+    ResponseCompleted,
+    ResponseStarted,
+    Seam,
+    UnusedAnswer,
+)
 from pointsman_contracts.scheduling import CandidateColumns, LegsForecast, ProfileRun, RequestScheduled
 from pointsman_core import why
 from pointsman_core.request_events import Event
@@ -97,6 +104,24 @@ def test_the_end_has_the_answers_of_a_cascade_that_the_client_did_not_get() -> N
     (shown,) = found["unused"]
     assert (shown["model"], shown["judged"]["why"], shown["usage"]) == ("small", judged.why, None)
     assert told(completed())["end"]["unused"] == []
+
+
+def test_the_timeline_has_the_seams_of_a_stream_and_the_end_their_report() -> None:
+    seams = (
+        Seam(worker="a", next_worker="b", form="exact", at_ms=60.0, gap_ms=5.0, kept_tokens=7, computed_again=90),
+        Seam(worker="b", next_worker="c", form="exact", at_ms=80.0, gap_ms=4.0, kept_tokens=9, computed_again=92),
+    )
+    found = told(decision(), replace(completed(), seams=seams))
+    spans = [(span["name"], span["from_ms"], span["to_ms"]) for span in found["timeline"]]
+    assert spans[-6:] == [
+        ("until the first token", 6.0, 40.0),
+        ("answer of a", 40.0, 60.0),
+        ("seam: b continues", 60.0, 65.0),
+        ("answer of b", 65.0, 80.0),
+        ("seam: c continues", 80.0, 84.0),
+        ("answer", 84.0, 100.0),
+    ]
+    assert found["end"]["seams"] == [fields_of(seam) for seam in seams]
 
 
 def test_a_rejected_request_names_the_stage_that_rejected_it_and_the_reason() -> None:

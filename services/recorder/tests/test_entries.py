@@ -9,7 +9,7 @@ from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Target
 from pointsman_contracts.regret import JudgedChoice, JudgedRequest, RequestsJudged
-from pointsman_contracts.response import ResponseCompleted, UnusedAnswer, Usage
+from pointsman_contracts.response import ResponseCompleted, Seam, UnusedAnswer, Usage
 from pointsman_contracts.usage import UsageRecord, UsageSum
 from pointsman_recorder.domain.entry import JUDGED, RecordedEvent, entry
 from pointsman_recorder.domain.usage_record import cost_of, counted, day_of, records_of
@@ -56,6 +56,12 @@ def test_each_answer_of_a_cascade_is_charged_to_its_model_and_the_request_counts
     assert (other.model, other.pool, other.cost_nanos, other.identity) == ("tiny-chat", "tiny", 7, own.identity)
     total = counted([own, other])
     assert (total.requests, total.failed, total.completion_tokens, total.cost_nanos) == (1, 0, 8, 107)
+
+
+def test_a_stream_that_three_engines_wrote_is_charged_as_one_answer() -> None:
+    seam = Seam(worker="a", next_worker="b", form="exact", at_ms=60.0, gap_ms=5.0, kept_tokens=3, computed_again=13)
+    continued = replace(COMPLETED, seams=(seam, seam), worker="c")
+    assert record(continued) == record(COMPLETED)
 
 
 def test_an_attempt_of_a_batchs_line_that_is_repeated_has_one_record() -> None:

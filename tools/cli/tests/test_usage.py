@@ -8,7 +8,7 @@ from pointsman_cli.explain.usage import notes, query, table, total
 from pointsman_cli.words import CommandError
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
-from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Usage
+from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Seam, Usage
 from pointsman_contracts.usage import LostSum, UsageQuery, UsageSum, UsageSums
 
 ROWS = (
@@ -80,6 +80,18 @@ def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
         ttft_ms=40,
         duration_ms=95,
         usage=Usage(prompt_tokens=1200, cached_tokens=1000, completion_tokens=30, reasoning_tokens=10, estimated=True),
+        seams=(
+            Seam(
+                worker="engine-2",
+                next_worker="engine-3",
+                form="exact",
+                at_ms=60,
+                gap_ms=5,
+                kept_tokens=7,
+                computed_again=1207,
+            ),
+        ),
+        unresumed="no_engine",
         served="llama",
         cost_nanos=12_500_000,
         identity=Identity(tenant="acme", subject="ci"),
@@ -93,6 +105,8 @@ def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
         "1,200 prompt tokens (1,000 cached), 30 completion tokens (10 of them reasoning) of llama, estimated · $0.0125",
         "prefill  engine-0  lost",
         "attempt 1  engine-1  failed    500",
+        "after 60 ms    engine-2 broke off  engine-3 continued after 5 ms  7 tokens kept (exact)  1,207 computed again",
+        "not continued  no_engine",
         "guard  replaced  2.2 ms  an address  guard-1",
     ):
         assert part in text, text
