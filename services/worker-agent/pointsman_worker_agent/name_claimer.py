@@ -12,6 +12,9 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_worker_agent.domain.name_claims import NameClaims, Rival
 
 TURN_S: Final = 0.1
+LISTEN_S: Final = 0.3
+"""An agent that begins is silent for this long after its first claim: one that speaks already answers meanwhile."""
+_LISTENS: Final = "its agent listens whether another one speaks for its name"
 
 _log = Log("agent")
 
@@ -28,13 +31,19 @@ class NameClaimer:
         self._route: Final = (worker.pool, worker.worker)
         self._claims: Final = NameClaims(*self._route, agent=bus.process.instance, url=worker.url)
         self._yields_to: Rival | None = None
+        self._first_claim_at: float | None = None
+        self._listens = True
+        speaker.withhold(_LISTENS)
         bus.listen(WorkerClaim, self._heard, *self._route)
 
     def publish_claim(self) -> None:
         """Publish the claim now."""
-        claim = self._claims.make_claim(asyncio.get_running_loop().time(), self._boot_id, leaving=self.leaving)
+        now = asyncio.get_running_loop().time()
+        claim = self._claims.make_claim(now, self._boot_id, leaving=self.leaving)
         with suppress(BusError):  # the runtime reports a lost bus; the next claim is due soon
             self._bus.publish(claim, *self._route)
+            if self._first_claim_at is None:
+                self._first_claim_at = now
 
     def decide_speaker(self) -> None:
         """Decide who speaks, and claim the name when that is due. To be called every `TURN_S`."""
@@ -43,7 +52,11 @@ class NameClaimer:
         if rival is None and self._speaker.unregistered is None:
             self._claims.start_speaking(now)
         if rival != self._yields_to:
+            self._listens = False
             self._yield_to(rival)
+        elif self._listens and self._first_claim_at is not None and now - self._first_claim_at >= LISTEN_S:
+            self._listens = False
+            self._speaker.withhold("")
         rivals = [] if rival is not None else self._claims.find_rivals(now)
         self._speaker.report_finding("twin_name", self._words(rivals) if rivals else "")
         if self._claims.due(now):
