@@ -1,0 +1,263 @@
+"""A long file is accepted in bounded time and memory, and a batch has one result a line whichever process is killed.
+
+`python -m benchmarks.batch upload [--lines 50000] [--megabytes 200]` uploads a file, makes a batch of it, waits until
+its lines are checked, and prints the times and how far the resident memory of each process rose.
+
+`python -m benchmarks.batch kill [--lines 20000] [--rate 20]` runs a batch on simulated engines under requests of
+clients, kills each service once, and counts results, charges, and failed requests of clients. Exit status 0 when each
+line has one result and one charge, and no client's request failed.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, TypeAlias, cast
+
+import aiohttp
+import uvloop
+
+from benchmarks.machine import describe
+from pointsman_contracts.batch import ENDED
+from pointsman_contracts.subjects import ANY
+from pointsman_contracts.usage import UsageRecord
+from pointsman_testing import eventually
+from pointsman_testing.nats_server import LocalNatsServer
+from pointsman_testing.observer import observing
+from pointsman_testing.stack import Stack, StackFactory
+
+SAMPLE: Final = Path(__file__).resolve().parents[2] / "pointsman.yaml"
+ENDPOINT: Final = "/v1/chat/completions"
+MODEL: Final = "llama-3.1-8b"
+KILLED: Final = ("batch", "scheduler", "preprocessor", "profile-picker", "recorder", "metrics-collector", "frontend")
+"""In the order in which they are killed. The others run twice; of `recorder` and `metrics-collector` there is one."""
+REPLICAS: Final = {"batch": 2, "scheduler": 2, "preprocessor": 2, "profile-picker": 2, "frontend": 2, "recorder": 1}
+BOUNDARY: Final = "a-boundary-of-this-benchmark"
+Document: TypeAlias = "dict[str, object]"
+
+
+def line(number: int, tokens: int, padding: int = 0) -> bytes:
+    """One line of an input file."""
+    content = f"Say {number}. " + "x" * padding
+    body = {"model": MODEL, "max_tokens": tokens, "messages": [{"role": "user", "content": content}]}
+    document = {"custom_id": f"line-{number}", "method": "POST", "url": ENDPOINT, "body": body}
+    return json.dumps(document).encode() + b"\n"
+
+
+async def form(lines: int, tokens: int, padding: int) -> AsyncIterator[bytes]:
+    """The body of an upload, in pieces."""
+    head = 'Content-Disposition: form-data; name="{}"'
+    yield f"--{BOUNDARY}\r\n{head.format('purpose')}\r\n\r\nbatch\r\n--{BOUNDARY}\r\n".encode()
+    yield f'{head.format("file")}; filename="lines.jsonl"\r\n\r\n'.encode()
+    for begin in range(0, lines, 64):
+        yield b"".join(line(number, tokens, padding) for number in range(begin, min(lines, begin + 64)))
+    yield f"\r\n--{BOUNDARY}--\r\n".encode()
+
+
+async def upload(http: aiohttp.ClientSession, door: str, lines: int, tokens: int, padding: int = 0) -> Document:
+    """The file object."""
+    headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+    async with http.post(f"{door}/v1/files", data=form(lines, tokens, padding), headers=headers) as answer:
+        document = await answer.json()
+        assert answer.status == 200, document
+        return document
+
+
+async def create(http: aiohttp.ClientSession, door: str, file: Document) -> str:
+    """The id of a new batch."""
+    wanted = {"input_file_id": file["id"], "endpoint": ENDPOINT, "completion_window": "24h"}
+    async with http.post(f"{door}/v1/batches", json=wanted) as answer:
+        document = await answer.json()
+        assert answer.status == 200, document
+        return str(document["id"])
+
+
+async def look(http: aiohttp.ClientSession, door: str, batch: str) -> Document:
+    """The batch; while processes are killed, from the next answer that comes."""
+    while True:
+        with suppress(aiohttp.ClientError, TimeoutError):
+            async with http.get(f"{door}/v1/batches/{batch}") as answer:
+                if answer.status == 200:
+                    return await answer.json()
+        await asyncio.sleep(0.2)
+
+
+async def look_until(
+    http: aiohttp.ClientSession, door: str, batch: str, enough: Callable[[Document], bool]
+) -> Document:
+    """The batch, once this holds of it."""
+    while not enough(found := await look(http, door, batch)):  # noqa: ASYNC110 - another process's state
+        await asyncio.sleep(0.2)
+    return found
+
+
+def lines_done(batch: Document) -> int:
+    """How many lines have a result."""
+    counts = cast("dict[str, int]", batch["request_counts"])
+    return counts["completed"] + counts["failed"]
+
+
+def resident(pid: int) -> int:
+    """Bytes of resident memory; 0 when the process is gone."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    return 0
+
+
+async def follow_memory(pids: dict[str, int], most: dict[str, int]) -> None:
+    """Keep the most that each process had, for ever."""
+    while True:
+        for name, pid in pids.items():
+            most[name] = max(most.get(name, 0), resident(pid))
+        await asyncio.sleep(0.05)
+
+
+async def run_upload(stack: Stack, lines: int, megabytes: int) -> bool:
+    """Upload a file and have it checked."""
+    pids = {f"{name}-{at}": each.pid for name, all_of in stack.services.items() for at, each in enumerate(all_of)}
+    if isinstance(stack.nats, LocalNatsServer):
+        pids["nats-server"] = stack.nats.pid
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as http:
+        # A first, short batch: what a process needs once isn't the file's.
+        await look(http, stack.door, await create(http, stack.door, await upload(http, stack.door, 8, 1)))
+        before = {name: resident(pid) for name, pid in pids.items()}
+        most: dict[str, int] = {}
+        following = asyncio.create_task(follow_memory(pids, most))
+        began = time.monotonic()
+        padding = max(0, megabytes * 2**20 // lines - len(line(lines, 1)))
+        file = await upload(http, stack.door, lines, 1, padding)
+        accepted_s = time.monotonic() - began
+        batch = await create(http, stack.door, file)
+        found = await look_until(http, stack.door, batch, lambda found: found["status"] != "validating")
+        checked_s = time.monotonic() - began
+        async with http.post(f"{stack.door}/v1/batches/{batch}/cancel"):
+            pass
+        following.cancel()
+    print(f"{lines} lines, {int(str(file['bytes'])) / 2**20:.0f} MiB: accepted after {accepted_s:.1f} s, ", end="")
+    print(f"checked after {checked_s:.1f} s ({found['status']})")
+    rises = {name: (most.get(name, 0) - before[name]) / 2**20 for name in pids}
+    for name, rise in sorted(rises.items(), key=lambda entry: -entry[1]):
+        print(f"  {name}: {before[name] / 2**20:.0f} MiB, at most {rise:+.0f} MiB")
+    return max(rise for name, rise in rises.items() if name != "nats-server") <= 120
+
+
+class Clients:
+    """Requests of clients, at random moments."""
+
+    def __init__(self, door: str, rate: float) -> None:
+        self._door = door
+        self._rate = rate
+        self.statuses: Counter[int] = Counter()
+
+    async def send(self) -> None:
+        """Send until cancelled, and then wait for the answers."""
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http,
+            asyncio.TaskGroup() as group,
+        ):
+            with suppress(asyncio.CancelledError):
+                while True:
+                    group.create_task(self._request(http))
+                    await asyncio.sleep(random.expovariate(self._rate))
+
+    async def _request(self, http: aiohttp.ClientSession) -> None:
+        body = {"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": f"{random.random()}"}]}
+        # A killed frontend ends its connections: a client sends again what had no answer.
+        for _ in range(5):
+            with suppress(aiohttp.ClientError):
+                async with http.post(f"{self._door}{ENDPOINT}", json=body) as answer:
+                    await answer.read()
+                    self.statuses[answer.status] += 1
+                    return
+            await asyncio.sleep(0.2)
+        self.statuses[0] += 1
+
+
+async def run_kill(stack: Stack, lines: int, rate: float) -> bool:
+    """Run a batch while processes are killed."""
+    records: Counter[str] = Counter()
+    async with (
+        observing(stack.nats.url) as observer,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as http,
+    ):
+        seen = observer.listen(UsageRecord, ANY)
+        batch = await create(http, stack.door, await upload(http, stack.door, lines, 5))
+        clients = Clients(stack.door, rate)
+        sending = asyncio.create_task(clients.send())
+        began = time.monotonic()
+
+        for number, service in enumerate(KILLED):
+            least = lines * (number + 1) // (len(KILLED) + 2)
+            await look_until(http, stack.door, batch, lambda found, least=least: lines_done(found) >= least)
+            for index in range(len(stack.services[service])):
+                stack.services[service][index].kill()
+                await stack.restart(service, index)
+            print(f"{time.monotonic() - began:.0f} s: {least} lines were done, {service} was killed", flush=True)
+        over = await look_until(http, stack.door, batch, lambda found: found["status"] in ENDED)
+        took_s = time.monotonic() - began
+        sending.cancel()
+        await asyncio.wait([sending])
+        output = ""
+        for file in (over["output_file_id"], over["error_file_id"]):
+            if file is not None:
+                async with http.get(f"{stack.door}/v1/files/{file}/content") as answer:
+                    output += await answer.text()
+        documents = [json.loads(each) for each in output.splitlines()]
+        names = Counter(each["custom_id"] for each in documents)
+        failed = Counter(
+            str(each["error"] or each["response"]["status_code"])
+            for each in documents
+            if each["error"] or each["response"]["status_code"] != 200
+        )
+
+        def charged() -> int:
+            records.clear()
+            records.update(
+                each.request_id.split(".")[0]
+                for each in seen
+                if each.identity.batch == batch and each.usage.completion_tokens
+            )
+            return len(records)
+
+        with suppress(AssertionError):
+            await eventually(lambda: charged() >= lines - failed.total(), timeout=60)
+    print(
+        f"{lines} lines in {took_s:.0f} s: {len(names)} results, {names.total() - len(names)} twice, "
+        f"failed {dict(failed)}"
+    )
+    print(f"ledger: {len(records)} attempts charged, {sum(count > 1 for count in records.values())} of them twice")
+    print(f"requests of clients by status: {dict(clients.statuses)}")
+    whole = names.total() == len(names) == lines and set(records.values()) == {1} and not failed
+    return whole and len(records) == lines and set(clients.statuses) == {200}
+
+
+async def main() -> int:
+    """Run one of the two."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("what", choices=("upload", "kill"))
+    options.add_argument("--lines", type=int)
+    options.add_argument("--megabytes", type=int, default=200)
+    options.add_argument("--rate", type=float, default=20.0)
+    asked = options.parse_args()
+    print(describe())
+    with TemporaryDirectory() as folder:
+        factory = StackFactory(Path(folder), SAMPLE)
+        replicas = {"batch": 1, "recorder": 1} if asked.what == "upload" else REPLICAS
+        settings = {"POINTSMAN_PORT_SHARED": "true"}
+        async with factory.start(replicas=replicas, settings=settings) as stack:
+            if asked.what == "upload":
+                good = await run_upload(stack, asked.lines or 50_000, asked.megabytes)
+            else:
+                good = await run_kill(stack, asked.lines or 20_000, asked.rate)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(uvloop.run(main()))
