@@ -1,4 +1,4 @@
-"""What holds for all tests: the signals of their processes, a seed, and their order, the longest first, so that none of
+"""Holds for all tests: the signals of their processes, a seed, and their order, the longest first, so that none of
 them begins when the other workers are about to end."""
 
 import os

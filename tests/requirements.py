@@ -1,4 +1,4 @@
-"""What Pointsman must do, by id.
+"""Pointsman's requirements, by id.
 
 A test cites the ids that it shows: `@pytest.mark.requirement("STAGE-1")`. `test_requirements.py` holds both sides
 together: an id that a test cites stands in `REQUIREMENTS`, and an id that stands here is cited or listed in `OPEN`.

@@ -1,4 +1,4 @@
-"""What benchmarks measure is what the gateway does; how long it takes decides no test."""
+"""Benchmarks measure the gateway itself; times decide no test."""
 
 import re
 import runpy
@@ -20,7 +20,7 @@ README: Final = ROOT / "services/preprocessor/README.md"
 
 
 class Preprocess(Protocol):
-    """What `benchmarks/preprocess` measures."""
+    """The measurements of `benchmarks/preprocess`."""
 
     BARS_US: Mapping[str, float]
     CHATS: tuple[tuple[int, int], ...]

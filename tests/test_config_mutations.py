@@ -70,7 +70,7 @@ def mutate(document: object, random: Random) -> None:
 
 
 def problems(text: str) -> list[tuple[str, str]]:
-    """What everybody who runs the file says against it."""
+    """The errors of each service and command that reads the file."""
     try:
         config = parse(text)
     except ConfigError as error:

@@ -1,4 +1,5 @@
-"""What a process loads at its start: every service of a gateway in one process, and nothing that it may never need."""
+"""The modules that a process loads at its start: every service of a gateway in one process, and no module that it may
+never need."""
 
 import subprocess
 import sys
@@ -18,7 +19,7 @@ WHERE_USED: Final = (
 
 
 def loaded(*modules: str) -> set[str]:
-    """What is in memory after these were imported."""
+    """The modules in memory after these were imported."""
     code = f"import sys, {', '.join(modules)}; print(' '.join(sys.modules))"
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 

@@ -155,7 +155,7 @@ def test_no_folder_of_members_is_a_package() -> None:
 
 @each_member
 def test_a_member_imports_only_what_it_declares(member: Member) -> None:
-    """What an image or an isolated run would find out later."""
+    """Faults that an image or an isolated run would find later."""
     undeclared = dict(_undeclared(member.folder / member.module, member.module, member.declared))
     assert not undeclared
     for_tests = _with_what_members_bring(member.declared | member.declared_for_tests)

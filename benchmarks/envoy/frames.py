@@ -1,4 +1,4 @@
-"""What Envoy and the adapter send each other for one request, counted by a relay between them: reads of a socket,
+"""The messages between Envoy and the adapter for one request, counted by a relay between them: reads of a socket,
 HTTP/2 frames and gRPC messages.
 
 The counts of frames and messages don't depend on the machine's load; those of reads hardly do, as requests are sent one

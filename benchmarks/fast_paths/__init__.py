@@ -1,1 +1,1 @@
-"""What each fast path saves a request."""
+"""Times each fast path beside the plain way."""

@@ -182,7 +182,7 @@ async def _until_all_are_there(client: ClusterClient, stream: str, subjects: str
 
 
 def _print_steps(trial: _Trial, ends: list[bytes], began_ms: float) -> None:
-    """What each step did to clients, and the levels of its decisions."""
+    """The effect of each step on clients, and the levels of its decisions."""
     print(f"         {'step':<52} requests  failed  slowest  static  degraded  leader after")
     running = trial.running
     levels = [(each["at_ms"] - began_ms, each.get("level", "full")) for each in map(json.loads, {*ends})]

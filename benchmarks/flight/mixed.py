@@ -48,7 +48,7 @@ POLICIES: Final[Mapping[str, dict[str, JsonValue]]] = {
 
 
 class Replays(NamedTuple):
-    """What the replays of a folder of logs found."""
+    """The results of replaying a folder of logs."""
 
     decisions: Counter[str]
     """By outcome."""

@@ -1,4 +1,4 @@
-"""What a flight log costs: one gateway of real processes, whose configuration turns the log on and off in turn.
+"""The cost of a flight log: one gateway of real processes, whose configuration turns the log on and off in turn.
 
 The same process measures both: two processes of the same code differ by up to a quarter in CPU time for a request,
 which is more than the bar. A machine's speed drifts within seconds: the burst before a change is compared with the one

@@ -163,7 +163,7 @@ class TwoPools:
         )  # fmt: skip
 
     def _tell(self, arrival: Arrival) -> None:
-        """What the metrics-collector publishes."""
+        """The snapshots that the metrics-collector publishes."""
         if arrival.at - self._told_at < STATISTICS_MS:
             return
         self._told_at = arrival.at

@@ -37,7 +37,7 @@ class Slowdown:
 
 @dataclass(slots=True)
 class Sent:
-    """What the clients saw."""
+    """The clients' results."""
 
     answered: int = 0
     failed: int = 0

@@ -90,7 +90,7 @@ class BatchRecord(Message, frozen=True, kw_only=True):
     api: str
     """`openai` or `anthropic`: the API that made it."""
     owner: str
-    """As `StoredFile.owner`."""
+    """The owner of its files."""
     identity: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """The attribute `identity` of the request that made it; empty without authentication."""
     endpoint: str
@@ -170,6 +170,6 @@ class LentIdentity(Message, frozen=True, kw_only=True):
 
     batch: str
     identity: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
-    """As `BatchRecord.identity`."""
+    """The attribute `identity` of the request that made the batch."""
     priority: int = always(0)
     expires_ms: int

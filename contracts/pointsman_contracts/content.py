@@ -103,4 +103,4 @@ class ContentEdited(Message, frozen=True, kw_only=True):
 
     request_id: str
     held: bool = always(True)
-    """As `Content.held`."""
+    """`Content.held` of the body."""

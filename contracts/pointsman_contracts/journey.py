@@ -76,7 +76,7 @@ class BlockChain(Part, frozen=True, kw_only=True):
 
     block_tokens: int
     blocks: Blob
-    """As `RequestFacts.blocks`."""
+    """Block hashes, 8 bytes each, like `RequestFacts.blocks`."""
 
 
 class RequestFacts(Part, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     slo_ttft_ms: float | None = None
     slo_itl_ms: float | None = None
     slo_class: str = ""
-    """As `ServicePromise.service_class`."""
+    """The service class of the promise."""
     slo_late: str = SERVE
     """`serve`, `refuse` or `spill`: the way in which a scheduler treats the request when it would be late."""
     subset: tuple[str, ...] | None = None

@@ -225,7 +225,7 @@ class ChargeState(LimitedRequest, frozen=True, kw_only=True):
     """A request that is counted and hasn't ended."""
 
     windows: tuple[str, ...]
-    """As `CounterState.window`."""
+    """The counts that it is in, each by its `CounterState.window`."""
     cost: float
     at: float
     """When it was counted, unix seconds."""
@@ -233,7 +233,7 @@ class ChargeState(LimitedRequest, frozen=True, kw_only=True):
     """When it can't be open any more, unix seconds."""
     kept: bool = always(False)
     risk: float = always(0.0)
-    """As `LimitAsk.risk`."""
+    """The risk of its question (`LimitAsk.risk`)."""
     until_ms: int | None = None
     """As `LimitAsk.until_ms`; None from a keeper of an earlier version."""
 

@@ -37,7 +37,7 @@ class WorkerView(Part, frozen=True, kw_only=True):
     """The schedulers' finding by its answers, as `WorkerVerdict.verdict`: `ejected`, `suspect`, `failing`, `lacking`;
     empty: it is well."""
     verdict_reason: str = always("")
-    """As `WorkerVerdict.reason`."""
+    """The reason of the verdict."""
     engine: str = always("")
     """As `WorkerRegistration.engine`; empty where it isn't known."""
     draining: DrainNotice | None = None

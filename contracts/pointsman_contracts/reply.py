@@ -27,7 +27,7 @@ class EngineAddress(Part, frozen=True, kw_only=True):
     rank: int | None = None
     """Data-parallel rank that the request asks for at `url`; None: it asks for none."""
     rank_field: str | None = None
-    """As `WorkerRegistration.rank_field`."""
+    """The body field that names the rank (`WorkerRegistration.rank_field`)."""
 
 
 class ChosenEndpoint(EngineAddress, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decisi
     prompt_tokens: int = always(0)
     """As `RequestFacts.prompt_tokens`; the edge uses it when neither engine nor provider reports usage."""
     answers: Annotated[int, Meta(ge=1)] = always(1)
-    """As `RequestFacts.answers`."""
+    """Answers that the request asks for."""
     token_ids: TokenIds | None = None
     """Whether an edge that lets another engine continue the answer may ask for its token ids. None: not known."""
     first_byte_within_ms: float | None = None

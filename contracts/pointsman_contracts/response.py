@@ -168,7 +168,7 @@ class AttemptFailed(RequestEvent, frozen=True, kw_only=True):
     worker: str
     boot_id: str = always("")
     outcome: str
-    """As `Attempt.outcome`."""
+    """The outcome of the attempt."""
     status: int | None = None
     next_worker: str | None = None
     """Where the edge sends it next; None when it gives up."""
@@ -293,7 +293,7 @@ class ResponseReviewed(RequestEvent, frozen=True, kw_only=True):
     address: ClassVar[Address] = Address("evt", "response", "reviewed", route=("pool",))
 
     pool: str
-    """As `ResponseCompleted.pool`."""
+    """`-` when the request never had a pool."""
     stages: tuple[StageReport, ...]
     """In order; the others' reports are in `ResponseCompleted.stages`. `outcome` of a report: `passed`, `replaced` and
     `blocked` (what it would have done: the client has everything), `shadow_passed`, `shadow_replaced`, `shadow_blocked`

@@ -54,7 +54,7 @@ class ResponseReview(Message, frozen=True, kw_only=True):
     last: bool = always(True)
     """Nothing follows."""
     api: str = always("")
-    """As `RequestFacts.api`."""
+    """The API of the request."""
     stream: bool = always(False)
     status: int
     """HTTP status of the answer; 499 when the client was gone before there was one."""
@@ -83,7 +83,7 @@ class ResponseReview(Message, frozen=True, kw_only=True):
     """In mode `after`: what the stages before this one said, as in `ResponseCompleted.stages`; a stage that was asked
     in that mode too is `blocked` or `replaced` by what it would have done."""
     memo: str | None = None
-    """As `Stage.memo`."""
+    """The stage's memo from the way to the model."""
 
 
 class Verdict(Message, frozen=True, kw_only=True):

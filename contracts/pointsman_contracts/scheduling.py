@@ -163,7 +163,7 @@ class ReservationChange(Part, frozen=True, kw_only=True):
     blocks: Blob = NO_BYTES
     """Prefix blocks of the prompt, salted by model, adapter and tenant; as `RequestFacts.blocks`."""
     blocks_precise: bool = False
-    """As `RequestFacts.blocks_precise`."""
+    """Whether engines' KV events use the same names for these blocks (`RequestFacts.blocks_precise`)."""
     streamed: bool = True
     """Whether the client asked for a stream. Any other response is reported only at its end."""
     fetched: dict[str, int] | None = None

@@ -3,8 +3,8 @@
 from pointsman_contracts.message import Part, always
 
 SERVE, REFUSE, SPILL = "serve", "refuse", "spill"
-"""What happens to a request that is predicted to be late: it is served and counted, refused at once, or sent to another
-model that is in time, if there is one."""
+"""The treatment of a request that is predicted to be late: it is served and counted, refused at once, or sent to
+another model that is in time, if there is one."""
 UNATTAINABLE = "slo_unattainable"
 """Code of the error for a request that was refused because it would have been late."""
 

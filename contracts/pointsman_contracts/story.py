@@ -13,7 +13,7 @@ class StoryQuery(Message, frozen=True, kw_only=True):
     request_id: str
     trace: str | None = None
     """Asked for where `request_id` is empty: the id of a trace (32 hexadecimal digits), of the requests that belong to
-    it. Known of those whose events carried it, which are sampled."""
+    it. Known of sampled requests."""
 
 
 class KeptEvent(Part, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ class UsageRecord(Message, frozen=True, kw_only=True):
     stream: bool = always(False)
     status: int
     outcome: str
-    """As `ResponseCompleted.outcome`; `escalated`: of an answer that a cascade didn't give to the client."""
+    """How the request ended (`ResponseCompleted.outcome`), or `escalated`: a cascade sent another model's answer."""
     usage: Usage = always(Usage())
     cost: float | None = None
     """`cost_nanos` in dollars, rounded to a binary float: for readers of earlier versions."""

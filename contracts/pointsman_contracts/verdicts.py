@@ -40,7 +40,7 @@ class WorkerJudged(WorkerEvent, frozen=True, kw_only=True):
     verdict: str
     """As `WorkerVerdict.verdict`; empty: it gets its share of requests again."""
     reason: str = always("")
-    """As `WorkerVerdict.reason`."""
+    """The reason of the verdict."""
 
 
 class MoveRequests(Message, frozen=True, kw_only=True):

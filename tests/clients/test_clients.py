@@ -45,7 +45,7 @@ Outcomes = Mapping[tuple[str, str], str]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def outcomes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Outcomes]:
-    """What became of each call: "", or why it failed."""
+    """The result of each call: "", or why it failed."""
     if not UV.exists():
         pytest.skip("needs the uv of `make`")
     install = asyncio.create_task(asyncio.to_thread(_install))

@@ -15,7 +15,7 @@ RATE: Final = 8.0
 
 
 class Sent:
-    """What became of the requests of a load, once it ended: as load.py prints it."""
+    """The results of a load's requests, once it ended: as load.py prints them."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, int] = {}

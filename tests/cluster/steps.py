@@ -1,4 +1,4 @@
-"""What is done to an installation, and what must hold while it is done."""
+"""The steps that change an installation, and the laws that hold meanwhile."""
 
 import contextlib
 import json

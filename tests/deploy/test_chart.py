@@ -1,4 +1,4 @@
-"""What the Helm chart alone can do: how its configuration is applied, and what its values mount."""
+"""The Helm chart's own features: its configuration is applied, and its values mount files."""
 
 import re
 from collections.abc import Callable

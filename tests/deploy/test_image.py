@@ -1,4 +1,4 @@
-"""What deploy/docker/service.Dockerfile does, without a container engine: the COPY and RUN steps of its build stage, in
+"""Runs deploy/docker/service.Dockerfile without a container engine: the COPY and RUN steps of its build stage, in
 a clean folder, and its command.
 
 Not shown here: the base images, the user, and that the image builds. A container engine shows those.

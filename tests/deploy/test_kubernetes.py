@@ -84,7 +84,7 @@ def _environment(overlay: str, container: Object) -> dict[str, str]:
 
 
 def _own(pod: str, service: str) -> str:
-    """What the settings of a service in a pod begin with."""
+    """The prefix of a service's settings in a pod."""
     return f"POINTSMAN_{service.upper().replace('-', '_')}_" if pod == BUNDLE else "POINTSMAN_"
 
 
@@ -124,7 +124,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def _problems(definition: str, each: Object) -> list[str]:
-    """What an object has against a definition of the schemas."""
+    """The faults of an object by a definition of the schemas."""
     schema = {"$ref": f"#/definitions/{definition.replace('/', '~1')}", "definitions": SCHEMAS["definitions"]}
     found = jsonschema.Draft7Validator(schema).iter_errors(each)  # pyright: ignore[reportUnknownMemberType] - an overload of it is untyped
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in found]

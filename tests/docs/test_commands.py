@@ -46,7 +46,7 @@ RUN_BY_TESTS: Final = {
     "work_faststream": "integration/test_batches_survive.py",
     "plugin": "integration/test_extensions.py",
 }
-"""What a shown file is called in the test that runs it."""
+"""The names of shown files in the test that runs them."""
 
 pytestmark = pytest.mark.timeout(240)
 in_one_loop = pytest.mark.asyncio(loop_scope="module")

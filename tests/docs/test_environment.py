@@ -1,4 +1,4 @@
-"""What `make demo` leaves installed, what documents add to it, and that it stays."""
+"""Packages that `make demo` installs, and those that documents add, stay installed."""
 
 import ast
 import re

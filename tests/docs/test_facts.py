@@ -1,4 +1,4 @@
-"""What documents say about messages, settings and configuration is what the code says."""
+"""Documents agree with the code about messages, settings and configuration."""
 
 import ast
 import importlib
@@ -135,7 +135,7 @@ def test_the_two_choices_of_a_profile_are_distinguished_as_the_code_has_them() -
 
 
 OF_EVERY_SERVICE = ("service.presence.v1", "request.scheduled.v1", "event.lost.v1")
-"""What the runtime tells for each stage; only the scheduler makes decisions of its own."""
+"""The runtime's metrics of each stage; only the scheduler has metrics of decisions."""
 
 
 def _names(readme: str, message: type[Message]) -> bool:

@@ -179,13 +179,13 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 @pytest.fixture(scope="session")
 def measured(request: pytest.FixtureRequest) -> dict[str, JsonValue]:
-    """What tests measured, for the results."""
+    """The tests' measurements, for the results."""
     return request.config.stash[MEASURED]
 
 
 @pytest.fixture(scope="session")
 def found(request: pytest.FixtureRequest) -> dict[str, FeatureResult]:
-    """What the engine has, for the results."""
+    """The engine's features, for the results."""
     return request.config.stash[FOUND]
 
 

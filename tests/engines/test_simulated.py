@@ -90,7 +90,7 @@ async def answered(engine: ProbedEngine, path: str, fields: dict[str, JsonValue]
 
 
 def differences(real: JsonValue, simulated: JsonValue, where: str = "") -> list[str]:
-    """What the simulated answer has too much or too little. A member that is null at the real engine may be missing."""
+    """The members that only one of the answers has. A member that is null at the real engine may be missing."""
     if isinstance(real, dict) and isinstance(simulated, dict):
         found = [f"{where}.{key}: only simulated" for key in simulated.keys() - real.keys()]
         for key, each in real.items():

@@ -1,4 +1,4 @@
-"""What the fleet view says of an engine that is killed, restarted, put to sleep, full, or loses its cache."""
+"""The fleet view of an engine that is killed, restarted, put to sleep, full, or loses its cache."""
 
 import asyncio
 import time

@@ -191,7 +191,7 @@ async def test_a_bad_file_is_refused_with_line_and_reason_and_changes_nothing(st
 
 
 async def everybody_runs_the_current_one(stack: Stack) -> bool:
-    """What is said of those that are heard, which on a busy machine may be fewer for a moment."""
+    """The rows of the instances that report, which on a busy machine may be fewer for a moment."""
     code, output = await stack.command("config", "status")
     assert code == 0, output
     current = output.partition("Revision ")[2].partition(" ")[0]

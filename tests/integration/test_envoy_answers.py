@@ -630,7 +630,7 @@ async def test_stages_on_the_way_back_see_a_providers_answer(setup: Setup, door:
 
 
 async def test_no_client_can_have_itself_sent_to_a_provider(setup: Setup) -> None:
-    """What Envoy's routes match is the adapter's metadata."""
+    """Envoy's routes match the adapter's metadata."""
     forged = {"host": "127.0.0.1:1", "x-pointsman-provider-scheme": "http", "provider_scheme": "http"}
     status, _, _ = await setup.ask("usual", forged)
     assert status == 200

@@ -1,4 +1,4 @@
-"""What others write: a plugin in a distribution of its own, and a stage that knows nothing but NATS and JSON."""
+"""Extensions by others: a plugin in a distribution of its own, and a stage that knows nothing but NATS and JSON."""
 
 import json
 import re
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 
 
 def install(distribution: Path, target: Path) -> None:
-    """What `pip install --target` leaves of a distribution of pure Python, without a build backend."""
+    """The files that `pip install --target` leaves of a distribution of pure Python, without a build backend."""
     project: dict[str, Any] = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]
     for package in distribution.glob("*/__init__.py"):
         shutil.copytree(package.parent, target / package.parent.name)

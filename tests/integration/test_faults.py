@@ -81,7 +81,7 @@ async def test_no_request_fails_when_one_of_two_replicas_of_a_stage_is_gone(
 
 @pytest.mark.requirement("S0-29")
 async def test_replacing_every_process_one_by_one_fails_no_request_and_forgets_nothing(doubled: Stack) -> None:
-    """What schedulers know of prompts on engines goes from peer to peer; engines and pools are learnt anew. Which
+    """The schedulers' knowledge of prompts on engines goes from peer to peer; engines and pools are learnt anew. Which
     engine is best also depends on the other requests: what a decision knew is looked at, not what it chose."""
     known = {"model": "auto", "prompt": "a long prompt that its engine remembers " * 60, "max_tokens": 2}
     async with (

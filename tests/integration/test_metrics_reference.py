@@ -51,7 +51,7 @@ def documented() -> dict[str, dict[str, Row]]:
 
 
 async def exposed(url: str | None) -> dict[str, Metric]:
-    """What a process exposes of its own, by the name that its series have."""
+    """A process's own metrics, by the name that their series have."""
     async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as answer:
         text = await answer.text()
     return {
@@ -62,7 +62,7 @@ async def exposed(url: str | None) -> dict[str, Metric]:
 
 
 def collected(collector: Collector) -> dict[str, Row]:
-    """What a collector exposes, by the name that its series have."""
+    """A collector's metrics, by the name that their series have."""
     found: dict[str, Row] = {}
     for family in collector.collect():
         labels = frozenset(label for sample in family.samples for label in sample.labels)

@@ -1,4 +1,4 @@
-"""What completions teach about models comes back as choices, in every replica of the model-selector."""
+"""Every replica of the model-selector chooses by the statistics of completions."""
 
 import asyncio
 from collections import Counter

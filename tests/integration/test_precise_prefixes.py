@@ -78,7 +78,7 @@ class Talk:
         await eventually(lambda: self._count(engine, op) > before)
 
     async def decision(self, text: str, **fields: JsonValue) -> tuple[RequestScheduled, dict[str, int]]:
-        """What was decided about a prompt, and the usage."""
+        """The decision about a prompt, and the usage."""
         request_id, usage = await self.ask(self._stack.door, text, **fields)
         found = await eventually(lambda: next((d for d in self._decisions if d.request_id == request_id), None))
         assert found is not None

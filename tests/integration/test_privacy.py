@@ -198,7 +198,7 @@ async def _printed(stack: Stack, *command: str) -> str:
 
 
 def _stored(folder: Path) -> list[bytes]:
-    """What the recorder keeps."""
+    """The recorder's entries."""
     with sqlite3.connect(folder / "recorder-state" / "recorder.db") as store:
         events = [body for (block,) in store.execute("SELECT bodies FROM blocks") for body in unpacked(block)]
         sums = [repr(row).encode() for row in store.execute("SELECT * FROM usage_sums")]

@@ -51,7 +51,7 @@ async def client(stack: Stack, tenant: str = "acme") -> AsyncGenerator[openai.As
 
 
 async def ask(ai: openai.AsyncOpenAI, text: str, **headers: str) -> tuple[str | None, ChatCompletion]:
-    """What the cache says, and the answer."""
+    """The cache's verdict, and the answer."""
 
     async def told() -> tuple[str | None, ChatCompletion] | None:
         raw = await ai.chat.completions.with_raw_response.create(

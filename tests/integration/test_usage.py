@@ -1,4 +1,4 @@
-"""What requests used is in the ledger once, whatever they asked, whenever their clients left."""
+"""The usage of each request is in the ledger once, for every API, and also when its client leaves."""
 
 import asyncio
 import json
@@ -159,7 +159,7 @@ async def test_a_client_that_hangs_up_ends_the_engines_work_and_leaves_one_recor
             _check(record, ids[record.request_id])
 
     async def summed() -> dict[str, int] | None:
-        """What the recorder has summed, once it has kept every record."""
+        """The recorder's sums, once it has kept every record."""
         _, rows = await world.stack.command("usage", "--by", "model", "--json")
         found = {row["model"]: row["requests"] for row in map(json.loads, rows.splitlines())}
         return found if sum(found.values()) >= len(ids) else None

@@ -182,7 +182,7 @@ async def _send(request: Received, place: Place, quirk: Quirk, streamed: bool) -
 
 @dataclass
 class Answered:
-    """What a client got."""
+    """A client's answer."""
 
     status: int
     body: bytes

@@ -1,4 +1,4 @@
-"""What pages get from the bus, from buckets and from files."""
+"""The data of pages from the bus, from buckets and from files."""
 
 import asyncio
 import json

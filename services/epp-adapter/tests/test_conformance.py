@@ -1,4 +1,4 @@
-"""What the conformance tests of the Gateway API Inference Extension ask of an endpoint picker."""
+"""The behaviour that the conformance tests of the Gateway API Inference Extension ask of an endpoint picker."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the adapter works out without Envoy: who may answer, where that is, and how answers are put right."""
+"""The adapter's rules, without Envoy: which endpoints may answer, their addresses, and the changes of answers."""
 
 from collections import Counter
 

@@ -45,13 +45,13 @@ class Both:
         self.server.connection_made(self.transport)
 
     async def up(self) -> None:
-        """What the client has to say reaches the server, and its method."""
+        """Delivers the client's bytes to the server, which calls its method."""
         self.server.data_received(self.client.data_to_send())
         for _ in range(5):
             await asyncio.sleep(0)
 
     def down(self) -> list[ngh2.Event]:
-        """What the server has said reaches the client."""
+        """Delivers the server's bytes to the client."""
         written, self.transport.written = b"".join(self.transport.written), []
         self.client.receive_data(written)
         return self.client.events()

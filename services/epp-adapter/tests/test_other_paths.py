@@ -1,4 +1,4 @@
-"""What no model decides about: other paths, the list of models, and the model's name for routes."""
+"""Requests without a decision: other paths, the list of models, and the model's name for routes."""
 
 import json
 

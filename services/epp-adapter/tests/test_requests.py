@@ -297,7 +297,7 @@ BAD: dict[str, tuple[dict[str, object], bytes | None, int]] = {
     "another method": ({"method": "DELETE", "end": True}, None, 405),
     "another path": ({"path": "/metrics", "method": "GET", "end": True}, None, 404),
 }
-"""What is sent, with the body if it gets as far, and the status of the answer."""
+"""The request that is sent, with the body if it gets as far, and the status of the answer."""
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -1,4 +1,4 @@
-"""What a client gets when everything works."""
+"""Answers to clients when everything works."""
 
 import asyncio
 import gc

@@ -126,7 +126,7 @@ class Run:
     """The questions that an engine has begun to answer, one of each engine."""
 
     async def cut(self, cuts: list[int], dice: random.Random) -> bytes:
-        """What the client gets of a stream that is cut after so many bytes, and whose rests are."""
+        """The client's bytes of a stream that is cut after so many bytes, as its rests are."""
         raw = json.dumps(self.body).encode()
         resuming = self.resuming = resumed(self.api, self.body, self.setting, self.kind)
         assert resuming is not None

@@ -1,4 +1,4 @@
-"""What is read from answers as they pass: where events end, usage, the model's name."""
+"""Reading of answers as they pass: the ends of events, usage, the model's name."""
 
 import json
 

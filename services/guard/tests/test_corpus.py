@@ -47,7 +47,7 @@ def stopped(patterns: Patterns, texts: list[str], direction: Direction = "reques
 
 
 def windows(text: str) -> Iterator[str]:
-    """What an edge shows of a streamed answer, piece by piece."""
+    """The texts of a streamed answer that an edge shows, piece by piece."""
     begin, end = 0, WINDOW
     while begin < len(text):
         yield text[begin:end]

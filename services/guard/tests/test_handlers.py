@@ -175,7 +175,7 @@ class World:
         kind: str = "text",
         **facts: object,
     ) -> Verdict:
-        """What the guard says about one text of an answer."""
+        """The guard's verdict about one text of an answer."""
         review = read_fields(
             ResponseReview,
             {

@@ -1,4 +1,4 @@
-"""What a check may cost: long encoded data is bounded, and hides nothing that stands beside it."""
+"""The cost of a check is bounded: long encoded data doesn't raise it, and hides no text beside it."""
 
 import base64
 import random

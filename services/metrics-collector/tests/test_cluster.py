@@ -18,7 +18,7 @@ from pointsman_testing.kube_objects import INFERENCE_POOLS, OBJECTIVES, PODS, RE
 
 
 class Found:
-    """What was told, by pool."""
+    """The endpoints that were published, by pool."""
 
     def __init__(self) -> None:
         self.by_pool: dict[str, EngineSource] = {}

@@ -1,4 +1,4 @@
-"""What the metrics-collector refuses of a configuration."""
+"""Configurations that the metrics-collector refuses."""
 
 import pytest
 

@@ -42,7 +42,7 @@ def order(*known: KnownWorker, now: float = 0.0, **query: object) -> tuple[Drain
 
 
 def told(orders: DrainOrders, now: float, *known: KnownWorker) -> list[DrainOrder]:
-    """What agents are told at this time."""
+    """The orders for agents at this time."""
     workers = {(each.registration.pool, each.registration.worker): each for each in known}
     return [message for _, message in orders.find_untold(workers, now, workers)]
 

@@ -13,7 +13,7 @@ from pointsman_testing import eventually
 
 
 class Found:
-    """What was told, by pool."""
+    """The endpoints that were published, by pool."""
 
     def __init__(self) -> None:
         self.by_pool: dict[str, EngineSource] = {}

@@ -1,4 +1,4 @@
-"""What pods, InferencePools, InferenceObjectives and InferenceModelRewrites mean for a pool."""
+"""The effect of pods, InferencePools, InferenceObjectives and InferenceModelRewrites on a pool."""
 
 from typing import Any
 
@@ -178,7 +178,7 @@ def test_an_object_about_something_else_of_the_pools_name_is_not_about_the_pool(
 
 
 class Seeing:
-    """What is known of the collections of a cluster."""
+    """The collections of a cluster, as far as they are known."""
 
     def __init__(self) -> None:
         self.seen: dict[Collection[KubeObject], Seen[KubeObject]] = {}

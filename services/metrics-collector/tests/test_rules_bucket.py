@@ -1,4 +1,4 @@
-"""What the cluster says is in the bucket, written by one collector."""
+"""The cluster's rules are in the bucket, written by one collector."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What processors and the prompt's writer do with a parsed body."""
+"""Processors, and the prompt's writer, on a parsed body."""
 
 import json
 from collections.abc import Callable

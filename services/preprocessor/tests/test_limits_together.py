@@ -44,7 +44,7 @@ OPEN: Final[dict[str, object]] = {"use": "concurrency-limit", "name": "open", "p
 
 
 class Node:
-    """What a preprocessor has of limits."""
+    """The limits of one preprocessor."""
 
     def __init__(self, buses: Buses, instance: str, store: FakeBucket) -> None:
         self.service = buses.make("preprocessor", instance)

@@ -1,4 +1,4 @@
-"""What is written into a journey once its profile is picked."""
+"""The changes of a journey whose profile is picked."""
 
 from typing import Final
 

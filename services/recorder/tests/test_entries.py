@@ -1,4 +1,4 @@
-"""What is kept of an event, and what of it is charged."""
+"""The entry that is kept of an event, and the record that is charged."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""What a recorder reads of a stream: everything once and in order, or a word that it isn't so."""
+"""A recorder reads each message of a stream once and in order, or reports that it can't."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What schedulers tell: once a turn, in sequence, and never more than the bus takes."""
+"""Schedulers publish once a turn, in sequence, and never more than the bus takes."""
 
 from collections.abc import AsyncIterator
 

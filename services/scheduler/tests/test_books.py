@@ -385,7 +385,7 @@ def test_the_requests_of_a_dead_edge_are_written_off() -> None:
 
 @dataclass
 class Request:
-    """What is true about one request."""
+    """The true state of one request."""
 
     worker: str
     edge: str

@@ -1,4 +1,4 @@
-"""What a decision promises, whatever the plugins."""
+"""The properties of every decision, with any plugins."""
 
 from collections import Counter
 from collections.abc import Mapping

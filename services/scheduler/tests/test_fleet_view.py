@@ -1,4 +1,4 @@
-"""What people see of a pool's engines."""
+"""The view of a pool's engines for people."""
 
 from pointsman_contracts.fleet import FleetQuery, FleetView
 from pointsman_scheduler.domain.flow_control import Figures

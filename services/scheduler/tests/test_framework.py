@@ -1,4 +1,4 @@
-"""What the scheduling framework promises beside its decisions: whose state is whose, what plugins see."""
+"""The scheduling framework beside its decisions: the state of each plugin, and the data that plugins see."""
 
 import ast
 from collections.abc import Sequence

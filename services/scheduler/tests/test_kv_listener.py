@@ -1,4 +1,4 @@
-"""What agents tell of KV caches reaches the prefix index of their pool."""
+"""The KV events of agents reach the prefix index of their pool."""
 
 import asyncio
 import struct

@@ -1,4 +1,4 @@
-"""What a worker's failures and answers make of its standing."""
+"""The standing of a worker after its failures and answers."""
 
 from itertools import pairwise
 

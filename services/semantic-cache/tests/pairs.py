@@ -451,4 +451,4 @@ APART: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Czy mogę wziąć aspirynę", "Czy nie mogę wziąć aspiryny"),
     ),
 }
-"""What differs by a sign or a small word alone, which most embeddings don't see at all. Either way round."""
+"""Pairs that differ by a sign or a small word alone, which most embeddings don't see at all. Either way round."""

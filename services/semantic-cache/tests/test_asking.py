@@ -1,4 +1,4 @@
-"""What of a request decides its answer, and what its client wants of caches."""
+"""The parts of a request that decide its answer, and its client's wishes for caches."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""What stores promise: in the process, over a restart, and in a real PostgreSQL with pgvector."""
+"""The laws of stores: in the process, over a restart, and in a real PostgreSQL with pgvector."""
 
 import shutil
 import subprocess

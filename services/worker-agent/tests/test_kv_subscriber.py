@@ -32,7 +32,7 @@ class Publisher:
         self.buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer)
         self.asked: list[int] = []
         self.before_number = [b"kv@w"] if names_topic else []
-        """What stands before the number of a batch that is sent again: recent vLLM names the topic there."""
+        """The frame before the number of a batch that is sent again: recent vLLM names the topic there."""
         self.pub = context.socket(zmq.XPUB)  # as PUB, and tells of subscribers
         self.router = context.socket(zmq.ROUTER)
         self.live = self.bind(self.pub, live)
@@ -76,7 +76,7 @@ class Publisher:
 
 
 class Heard:
-    """What a subscriber makes of it."""
+    """The subscriber's results."""
 
     def __init__(self, context: zmq.asyncio.Context, publisher: Publisher, *, replay: bool = True) -> None:
         self.told: list[bytes | str] = []

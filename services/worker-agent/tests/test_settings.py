@@ -1,4 +1,4 @@
-"""What an agent can be told."""
+"""The settings of an agent."""
 
 import pytest
 

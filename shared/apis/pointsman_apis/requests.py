@@ -67,7 +67,7 @@ class StructuredBody(msgspec.Struct, gc=False):
     pool: str | None = None
     """The pool that the path names."""
     may_name_session: bool = False
-    """As `Shape.may_name_session`."""
+    """Whether a member may name a session."""
 
 
 def parse(

@@ -1,4 +1,4 @@
-"""What stages and rules learn of a body."""
+"""The facts of a body for stages and rules."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""What texts share, as far as their words tell."""
+"""The likeness of texts by their words."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What models cost is exact, and comes from the configuration before it comes from the list."""
+"""The prices of models are exact; the configuration's go before the list's."""
 
 from decimal import Decimal
 from fractions import Fraction

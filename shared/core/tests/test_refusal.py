@@ -1,4 +1,4 @@
-"""What a refusal says of itself when its author says little."""
+"""The defaults of a refusal."""
 
 import pytest
 

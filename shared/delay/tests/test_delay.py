@@ -1,4 +1,4 @@
-"""What is learnt about an engine, and which choice delays everybody least."""
+"""The estimator learns an engine's times, and prefers the choice that delays all requests least."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What each engine would have cost, once the request has ended."""
+"""The cost of each engine, computed once the request has ended."""
 
 import numpy as np
 import pytest

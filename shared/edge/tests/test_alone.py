@@ -1,4 +1,4 @@
-"""What an edge is good for without the stages."""
+"""An edge without the stages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a stage is shown of a stream, and what leaves once it has said so."""
+"""The part of a stream that a stage sees, and the part that leaves after its verdict."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ def event(document: Document) -> StreamEvent:
 
 
 def through(api: str, use: AnswerUse, documents: list[Document], redact: bool = True) -> list[bytes]:
-    """What leaves after each time that a stage, which knows one secret, was asked."""
+    """The bytes that leave after each verdict of a stage that knows one secret."""
     window = AnswerWindow(named(api), use)
     out: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""What a request used is what was reported, or what passed, and then it says so."""
+"""The usage of a request is the reported one, or an estimate by its bytes, which is marked."""
 
 import json
 

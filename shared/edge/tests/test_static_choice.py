@@ -1,4 +1,4 @@
-"""What the edge decides alone, and what it refuses to."""
+"""Requests that the edge decides alone, and requests that it refuses."""
 
 from collections import Counter
 

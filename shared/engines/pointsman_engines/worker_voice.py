@@ -56,17 +56,17 @@ class WorkerVoice:
         self.loads.saw(own)
 
     def withhold(self, reason: str) -> None:
-        """As `EngineSpeaker.withhold`."""
+        """Publish nothing about the worker, for this reason; an empty one ends that."""
         self.registrar.withhold(reason)
         self.loads.withhold(withheld=bool(reason))
 
     def raise_task_error(self) -> None:
-        """As `EngineSpeaker.raise_task_error`."""
+        """Raise the error of a task that has failed."""
         if self._task is not None and self._task.done() and not self._task.cancelled():
             self._task.result()
 
     async def stop(self, *, leave: bool) -> None:
-        """As `EngineSpeaker.stop`."""
+        """Stop; with `leave` remove the registration, else leave it to another process."""
         if self._task is not None:
             await end_all([self._task])
         self.loads.stop()

@@ -1,4 +1,4 @@
-"""What is found of an engine that lacks something, or does it otherwise."""
+"""Probes of engines that lack a feature, or have another form of it."""
 
 import aiohttp
 import pytest

@@ -1,4 +1,4 @@
-"""What the bus does with custom stages, on both transports."""
+"""Custom stages on the bus, on both transports."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class World:
         service.bus.link.subscribe(stage_subject("gate"), receive, queue="gate")
 
     async def outcome(self, stage: Stage = DENIED, **facts: Any) -> Decision | Rejection | Answer:
-        """What the edge gets in the end for a request through the gate."""
+        """The edge's reply to a request through the gate."""
         await self._buses.meet()
         journey = builders.journey("scheduler", **facts)
         journey = replace(journey, itinerary=(stage, *journey.itinerary))

@@ -264,7 +264,7 @@ def test_no_instance_falls_silent_while_this_process_was_stopped(world: World) -
 
 
 class ReplicasComeAndGo(RuleBasedStateMachine):
-    """Whatever happens to the replicas, no message is sent to one that has been silent, and none is refused
+    """Through all that happens to the replicas, no message is sent to one that has been silent, and none is refused
     while one lives."""
 
     def __init__(self) -> None:

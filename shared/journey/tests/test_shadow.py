@@ -33,7 +33,7 @@ class World:
         return builders.decision(journey.request_id)
 
     async def arrives(self, stage: Stage = SHADOW) -> tuple[Journey, StageReport]:
-        """What the scheduler gets behind the stage, and the stage's report."""
+        """The scheduler's journey behind the stage, and the stage's report."""
         await self.buses.meet()
         journey = builders.journey(stage, "scheduler")
         self.edge.forward(journey, "_INBOX.test")

@@ -74,7 +74,7 @@ class Stream:
 
 
 class Node:
-    """What a preprocessor has of budgets."""
+    """The budgets of one preprocessor."""
 
     def __init__(self, buses: Buses, instance: str, store: FakeBucket, stream: Stream) -> None:
         self.buses = buses

@@ -371,7 +371,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Whatever came after the snapshot is lost, and nothing is counted twice."""
+        """Loses all that came after the snapshot, and counts no request twice."""
         state, self.open, self.charged = self.saved[0], dict(self.saved[1]), self.saved[2]
         self.book = Book(0)
         self.book.take_over(state)

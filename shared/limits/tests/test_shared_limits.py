@@ -52,7 +52,7 @@ def keeper_in(store: FakeBucket, shard: int) -> str:
 
 
 class Node:
-    """What a preprocessor has of limits."""
+    """The limits of one preprocessor."""
 
     def __init__(self, buses: Buses, instance: str, store: FakeBucket) -> None:
         self.service = buses.make("preprocessor", instance)

@@ -23,7 +23,7 @@ class AnswerHead(msgspec.Struct, eq=False, kw_only=True):
 
     request_id: str
     api: str
-    """As `RequestFacts.api`."""
+    """The API of the request."""
     profile: str
     model: str
     """The model that the client asked for."""
@@ -36,7 +36,7 @@ class AnswerHead(msgspec.Struct, eq=False, kw_only=True):
     headers: Mapping[str, str]
     """The answer's headers as the client gets them, without edits; lower-case names."""
     answers: int = 1
-    """As `RequestFacts.answers`."""
+    """Answers that the request asks for."""
     block_tokens: int | None = None
     """Tokens of a block of the target's pool; None at a provider."""
     end: PromptEnd | None = None

@@ -36,7 +36,7 @@ STREAM = b"".join(
 
 
 def put(**fields: JsonValue) -> dict[str, JsonValue]:
-    """What a chat becomes."""
+    """The request for Bedrock that a chat becomes."""
     return orjson.loads(FORMAT.translate_request(ask(**fields)).body)
 
 

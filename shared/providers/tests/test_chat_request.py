@@ -1,4 +1,4 @@
-"""Whatever a client sends is either said to the provider or refused."""
+"""Every member of a client's request is sent to the provider or refused."""
 
 from typing import Any
 

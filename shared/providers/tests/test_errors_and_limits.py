@@ -1,4 +1,4 @@
-"""What providers say when they don't answer, and how much they still take."""
+"""Providers' errors, and the room that their limits leave."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""What the bus promises, on both transports."""
+"""The laws of the bus, on both transports."""
 
 import asyncio
 import logging

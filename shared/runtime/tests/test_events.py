@@ -231,7 +231,7 @@ async def test_an_event_stream_that_is_deleted_is_made_again_while_the_connectio
 
 
 class Watched:
-    """What a watch was told."""
+    """The events of a watch."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -250,7 +250,7 @@ class Watched:
 
 
 async def watching_one_entry(bucket: Bucket) -> Watched:
-    """What a watch of the bucket was told, which is `a` by now."""
+    """The events of a watch of the bucket, which is `a` by now."""
     watched = Watched()
     bucket.watch(watched.put, watched.lost)
     await bucket.put("a", b"1")

@@ -1,4 +1,4 @@
-"""What the services of a process send each other, and what leaves the process."""
+"""Messages between services of one process, and messages that leave it."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Whatever the stream misses, each event is in it in the end, or is told as lost; none is taken for stored wrongly."""
+"""Each event is in the stream in the end, or is reported lost; none counts as stored that isn't."""
 
 import random
 from dataclasses import dataclass, field

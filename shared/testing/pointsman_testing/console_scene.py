@@ -43,7 +43,7 @@ class ConsoleScene:
         await bucket.put(sha256(key.encode()).hexdigest(), record.encode())
 
     async def forget_key(self, key: str) -> None:
-        """As `pointsman keys revoke`."""
+        """Revoke a key, like `pointsman keys revoke`."""
         bucket = await self.seen.js.key_value(KEYS_BUCKET)
         await bucket.delete(sha256(key.encode()).hexdigest())
 

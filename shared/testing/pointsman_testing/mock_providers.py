@@ -52,7 +52,7 @@ class MockProvider:
     refuses: Callable[[dict[str, Any]], object] = lambda _: None
     """The error document for a body that it answers with 422; None for others."""
     refused: list[str] = field(default_factory=list[str])
-    """What was wrong with the requests that it refused."""
+    """The faults of the requests that it refused."""
     asked: list[Asked] = field(default_factory=list[Asked])
     port: int = 0
 

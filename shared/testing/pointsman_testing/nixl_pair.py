@@ -103,7 +103,7 @@ class NixlPair:
 
 
 def _wrong(path: str, body: Document) -> str:
-    """What vLLM refuses about a body; empty where it takes it."""
+    """The reason for which vLLM refuses a body; empty where it takes it."""
     limit, least = body.get(LIMITS[path]), body.get("min_tokens", 0)
     if isinstance(limit, int) and isinstance(least, int) and least > limit:
         return f"min_tokens must be less than or equal to max_tokens={limit}, got {least}."

@@ -1,4 +1,4 @@
-"""What differs between two configurations, and who runs which revision, as values."""
+"""The differences of two configurations, and the revision of each instance, as values."""
 
 from datetime import UTC, datetime
 

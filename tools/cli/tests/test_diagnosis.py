@@ -1,4 +1,4 @@
-"""What the doctor makes of what it saw."""
+"""The doctor's findings from its observations."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What engines say, and the configuration that follows."""
+"""The answers of engines, and the configuration that follows."""
 
 import aiohttp
 import pytest

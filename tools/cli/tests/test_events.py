@@ -1,4 +1,4 @@
-"""What `watch` and `explain` make of events."""
+"""The lines of `watch` and `explain` about events."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the doctor sees of JetStream on a real server."""
+"""The doctor's facts about JetStream on a real server."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

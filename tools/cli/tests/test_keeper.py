@@ -40,7 +40,7 @@ for event in ("http_listening", "serving"):
 
 
 class Told:
-    """What a keeper had to say."""
+    """The lines of a keeper."""
 
     def __init__(self) -> None:
         self.states: list[tuple[State, str]] = []

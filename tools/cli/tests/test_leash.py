@@ -1,4 +1,4 @@
-"""What is started on a leash ends with who started it."""
+"""A process that is started on a leash ends with its parent."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What would have had to differ for another candidate to win, and whether it then does."""
+"""The smallest change by which another candidate wins, and that it then does."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a command loads."""
+"""The modules that a command loads."""
 
 import subprocess
 import sys

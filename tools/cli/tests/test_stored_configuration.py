@@ -1,4 +1,4 @@
-"""What the bucket keeps, read through a client that now and then sees nothing of it."""
+"""The bucket's revisions, read through a client that sometimes sees none of them."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

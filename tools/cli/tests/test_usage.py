@@ -1,4 +1,4 @@
-"""What `pointsman usage` asks, and how it shows sums and outcomes."""
+"""The questions of `pointsman usage`, and its tables of sums and outcomes."""
 
 import pytest
 from rich.console import Console, RenderableType

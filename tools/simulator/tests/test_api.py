@@ -1,4 +1,4 @@
-"""What an engine reads in a request's body."""
+"""The members of a body that an engine reads."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Whether the engines of a model have room for work that nobody waits for. Time is an argument."""
+"""Whether the engines of a model have room for work without a waiting client. Time is an argument."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -23,7 +23,7 @@ class Destination(NamedTuple):
     address: str
     """`ip:port`; an IPv6 address in brackets."""
     rank: int | None = None
-    """As `ChosenEndpoint.rank`."""
+    """The data-parallel rank that the request asks for there; None: it asks for none."""
 
 
 def destinations(endpoints: Iterable[ChosenEndpoint]) -> list[Destination]:

@@ -30,7 +30,7 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     regret: tuple[RegretSum, ...] = ()
     """Of judged requests: what it adds to rows of the sums."""
     judge: str = ""
-    """As `RequestsJudged.judge`."""
+    """Of judged requests: the name of the recorder that judged."""
     trace: str | None = None
     """Id of the trace that it belongs to; None for an event that isn't sampled."""
 

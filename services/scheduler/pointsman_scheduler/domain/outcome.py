@@ -46,7 +46,7 @@ class Scheduled(Struct, eq=False, gc=False):
     trial: str = ""
     """Why the first endpoint is ejected, where the request is its trial; else empty."""
     fetched: dict[str, Floats] | None = None
-    """As `ScheduleRequest.fetched`."""
+    """Tokens that each worker would fetch, by tier (`ScheduleRequest.fetched`)."""
 
 
 class Refused(Struct, eq=False):

@@ -24,7 +24,7 @@ def load(kind: str) -> None:
 
 
 def problems(kind: str, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> list[str]:
-    """What is wrong with a request to a provider of this kind; empty if nothing is. `path`: with its query; `headers`:
+    """The faults of a request to a provider of this kind; empty if it has none. `path`: with its query; `headers`:
     by lower-case name."""
     found = [f"header {name}: occurs beside {first}" for name, first in _two_credentials(headers)]
     place = urlsplit(path).path

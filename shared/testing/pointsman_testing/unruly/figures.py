@@ -11,7 +11,7 @@ from pointsman_testing.unruly.laws import LEARNT_S, MOVED_S, Evidence
 
 
 class CellFigures(msgspec.Struct, frozen=True):
-    """What clients and engines of one cell saw."""
+    """The observations of the clients and engines of one cell."""
 
     system: str
     row: str

@@ -48,7 +48,7 @@ class UnrulyFleet(NamedTuple):
         await self.send("POST", "/restart", msgspec.json.encode(list(names)))
 
     async def work(self, names: Iterable[str]) -> dict[str, list[EngineWork]]:
-        """What these engines saw since this was asked last."""
+        """The observations of these engines since the last call."""
         return _WORK.decode(await self.send("POST", "/work", msgspec.json.encode(list(names))))
 
     async def send(self, method: str, path: str, body: bytes) -> bytes:

@@ -91,7 +91,7 @@ class UnrulyWorld:
         return Records(*({one: counts[one] for one in requests} for counts in (self.completed, self.ledger)))
 
     async def doctor(self) -> str:
-        """What `pointsman doctor` prints. Cells that ask while it looks share the next look."""
+        """The output of `pointsman doctor`. Cells that ask while it looks share the next look."""
         if self._next_look is None:
             self._next_look = asyncio.create_task(self._look(self._looking))
         return await self._next_look

@@ -71,7 +71,7 @@ class FleetRoom:
             room.reserve_engine(best, request.key, self._now + RESERVED_S)
 
     def find_continued(self, request: ScheduleRequest) -> int | None:
-        """As `NewPrefix.continued`."""
+        """The kept prefix that the prompt continues (`NewPrefix.continued`)."""
         return self._room.find_continued(request.blocks)
 
     def keep_while_waiting(self, continued: int | None) -> None:

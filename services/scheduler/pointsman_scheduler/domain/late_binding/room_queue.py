@@ -50,7 +50,7 @@ class NeedsRoom(NamedTuple):
     request: ScheduleRequest
     since: float
     continued: int | None
-    """As `NewPrefix.continued`."""
+    """The kept prefix that the prompt continues (`NewPrefix.continued`)."""
     among: frozenset[str] | None
     """Workers that may serve it; None for all."""
     matched: Sequence[float]

@@ -1,4 +1,4 @@
-"""What one engine reported of its blocks, in order: from it follows which ones it holds, as of any moment."""
+"""The reports of one engine about its blocks, in order: they give the blocks that it held at any moment."""
 
 from array import array
 from typing import Final
