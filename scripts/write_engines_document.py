@@ -33,10 +33,10 @@ HEAD: Final = """# Engines
 
 <!-- Written by scripts/write_engines_document.py from tests/engines/results and tests/engines/documented.yaml. -->
 
-What the gateway uses of an engine and passes on, and which engine has it. `run`: the suite in `tests/engines` ran
-against this engine at this version and found it. `documented`: the engine's documents or source have it; it was not
-run. `differs`: it ran, and the engine does otherwise than the gateway expects; why is below. `no`: the engine doesn't
-have it, the model that it was run with doesn't, or nothing shows it.
+The features of engines that the gateway uses or passes on, and which engine has each. `run`: the suite in
+`tests/engines` ran against this engine at this version and found it. `documented`: the engine's documents or source
+have it; it was not run. `differs`: it ran, and the engine does otherwise than the gateway expects; why is below. `no`:
+the engine doesn't have it, the model that it was run with doesn't, or nothing shows it.
 
 Certify an engine of your own:
 

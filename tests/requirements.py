@@ -229,7 +229,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "S2-4": "Scorers are written in Python.",
     "S2-5": "A picker returns at least one endpoint.",
     "S2-6": "A profile has filters, scorers and exactly one picker.",
-    "S2-7": "Filters run before scorers; nobody left is an error to the client.",
+    "S2-7": "Filters run before scorers; if no endpoint is left, the client gets an error.",
     "S2-8": "Scores are in [0,1]; weights are in the profile's configuration only.",
     "S2-9": "PreRequest runs after the choice and before sending.",
     "S2-10": "The prefix index is written as soon as an endpoint is picked.",

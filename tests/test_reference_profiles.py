@@ -368,5 +368,5 @@ async def test_model_routing_scheduling_and_control_compose_and_control_can_be_o
             answer = gateway.answers.pop()
             assert isinstance(answer, Rejection)
             ended.append(answer.status)
-    # What is forbidden may or may not count against the limit.
+    # A forbidden request may or may not count against the limit.
     assert ended in ([[401, 403, 429], [401, 403, 429, 429]] if control else [[]])

@@ -76,7 +76,7 @@ each_service = pytest.mark.parametrize("member", SERVICES, ids=lambda member: me
 
 
 def test_every_pyproject_belongs_to_a_member() -> None:
-    # What lies in `examples` stands for the work of others.
+    # The folder `examples` stands for the work of others.
     folders = [folder for folder in ROOT.glob("[!.]*/") if folder.name != "examples"]
     found = {file.parent for folder in folders for file in folder.rglob("pyproject.toml")}
     assert found == {member.folder for member in MEMBERS}

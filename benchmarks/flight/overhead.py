@@ -158,7 +158,7 @@ def _cpu_ns(running: Running) -> int:
 
 
 def _resident(running: Running) -> float:
-    """Of the gateway alone: the NATS server grows with its streams, with a log or without."""
+    """The memory of the gateway alone: the NATS server grows with its streams, with a log or without."""
     return sum(resident_mib(pid) for name, pid in running.pids.items() if name not in ("backend", "nats"))
 
 

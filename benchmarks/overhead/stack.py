@@ -74,10 +74,10 @@ def gateway(extra: tuple[str, ...] = (), tokens: int = 16, *, recorder: bool = F
 
 @contextmanager
 def started(options: Sequence[str], folder: Path, command: Path | None = None) -> Generator[dict[str, Any]]:
-    """`pointsman up` with these options, gone afterwards; yields its state file's content once it is ready. `command`:
-    the one of another environment."""
+    """Run `pointsman up` with these options, and stop it afterwards. Yields the content of its state file once it is
+    ready. `command`: the `pointsman` of another environment."""
     log = folder / "up.log"
-    # What a console costs is measured by benchmarks/console.
+    # benchmarks/console measures the cost of a console.
     own = ["--no-console", "--run-dir", str(folder / "run")]
     up = [str(command or script("pointsman")), "up", "--port", "0", "--nats-port", "0", *own, *options]
     with log.open("wb") as output:

@@ -37,7 +37,7 @@ def workload(case: str, requests: int, seed: int = 0) -> list[TraceRequest]:
     """The requests of a case."""
     trace = generate_workload("bursts", requests, 6.0, seed)
     if case == "ten times the arrivals":
-        # What would come in 50 s comes in 5 s; everything later is earlier by the rest.
+        # The next 50 s of requests come within 5 s; all later ones come 45 s earlier.
         rest = _BURST_MS * 9.0
         return [replace(one, arrival_ms=_hurried(one.arrival_ms, rest)) for one in trace]
     if case == "heavy-tailed answers":

@@ -35,7 +35,7 @@ _NEVER: Final = "never"
 
 
 class Figures(NamedTuple):
-    """Of one run, in milliseconds."""
+    """The figures of one run, in milliseconds."""
 
     ttft_mean: float
     ttft_p99: float
@@ -95,7 +95,7 @@ def run(choice: str, rate: float, seed: int) -> Figures:
 
 
 def _quantile(gaps: Counter[int], part: float) -> float:
-    """Of gaps in tenths of a millisecond."""
+    """A quantile of gaps, which are in tenths of a millisecond."""
     left = part * gaps.total()
     for tenths in sorted(gaps):
         left -= gaps[tenths]

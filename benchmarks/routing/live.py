@@ -72,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Of a run, in seconds of the trace."""
+    """The length of a run, in seconds of the trace."""
 
     measured: float
     warm_up: float

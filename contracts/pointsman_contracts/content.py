@@ -1,6 +1,6 @@
 """Content by claim check: a stage that needs the text of a request asks the edge that holds it.
 
-What travels through the stages are facts; content goes from the edge to the stage that asks, and nowhere else.
+Facts travel through the stages; content goes from the edge to the stage that asks, and nowhere else.
 """
 
 from typing import ClassVar

@@ -67,6 +67,6 @@ class DrainOrder(Message, frozen=True, kw_only=True):
     boot_id: str
     """The engine's life; an agent ignores an order for another one."""
     left_ms: Left | None = None
-    """As `DrainNotice.left_ms`; None with `undo`."""
+    """Time until the drain ends (`DrainNotice.left_ms`); None with `undo`."""
     why: str = always("")
     undo: bool = always(False)

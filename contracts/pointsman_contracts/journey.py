@@ -135,7 +135,7 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     """Workers that a trusted proxy has chosen itself: the one that answers and, when the prompt is computed elsewhere,
     the one that does."""
     escalated: tuple[str, ...] = ()
-    """As `PreprocessRequest.escalated`; mostly none."""
+    """Models of the cascade that have answered before (`PreprocessRequest.escalated`); mostly none."""
 
     def in_blocks_of(self, block_tokens: int) -> "RequestFacts":
         """The facts for a pool with this block size; without blocks where the prompt wasn't hashed in that size."""

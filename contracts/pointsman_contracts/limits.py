@@ -235,7 +235,7 @@ class ChargeState(LimitedRequest, frozen=True, kw_only=True):
     risk: float = always(0.0)
     """The risk of its question (`LimitAsk.risk`)."""
     until_ms: int | None = None
-    """As `LimitAsk.until_ms`; None from a keeper of an earlier version."""
+    """The time in the question (`LimitAsk.until_ms`); None from a keeper of an earlier version."""
 
 
 class AccountState(Part, frozen=True, kw_only=True):
@@ -257,7 +257,7 @@ class ReservationState(LimitedRequest, frozen=True, kw_only=True):
     until: float
     """When it can't be open any more, unix seconds."""
     until_ms: int | None = None
-    """As `LimitAsk.until_ms`; None from a keeper of an earlier version."""
+    """The time in the question (`LimitAsk.until_ms`); None from a keeper of an earlier version."""
 
 
 class LimitShard(Message, frozen=True, kw_only=True):

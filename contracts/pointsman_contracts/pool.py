@@ -15,7 +15,7 @@ class WorkerView(Part, frozen=True, kw_only=True):
     url: str
     boot_id: str = always("")
     state: str = always("serving")
-    """As `WorkerLoad.state`, or `silent` (no load report for 1.2 s)."""
+    """The state that the engine reported (`WorkerLoad.state`), or `silent` (no load report for 1.2 s)."""
     reason: str = always("")
     """Why it doesn't serve, in words; empty when it serves, drains or is silent."""
     models: tuple[str, ...] = always(())
@@ -39,11 +39,11 @@ class WorkerView(Part, frozen=True, kw_only=True):
     verdict_reason: str = always("")
     """The reason of the verdict."""
     engine: str = always("")
-    """As `WorkerRegistration.engine`; empty where it isn't known."""
+    """The kind of engine (`WorkerRegistration.engine`); empty where it isn't known."""
     draining: DrainNotice | None = None
-    """As `WorkerLoad.draining`, at `PoolSnapshot.at_ms`."""
+    """The drain that the engine reported (`WorkerLoad.draining`), at `PoolSnapshot.at_ms`."""
     server: str | None = None
-    """As `WorkerRegistration.server`, likewise `rank` and `rank_field`."""
+    """Common name of the ranks of one engine. This and the next two fields are those of `WorkerRegistration`."""
     rank: int | None = None
     rank_field: str | None = None
 

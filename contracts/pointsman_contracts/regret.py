@@ -107,7 +107,7 @@ class RegretSum(Part, frozen=True, kw_only=True):
     profile: str | None = None
     """Scheduling profile that chose: the one that was used, or a shadow."""
     reason: str | None = None
-    """As `JudgedChoice.reason`; `filter:<name>` for what a filter cost."""
+    """The reason (`JudgedChoice.reason`); `filter:<name>` for the cost of a filter."""
     requests: int = always(0)
     """Choices that were judged. A row of a filter has those of other rows once more."""
     judged: int = always(0)

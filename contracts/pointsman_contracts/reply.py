@@ -45,7 +45,8 @@ class PrefillLeg(EngineAddress, frozen=True, kw_only=True):
     bootstrap_port: int | None = None
     """Port of the engine at which SGLang's two engines find each other; None: the default."""
     ranks: int | None = None
-    """As `WorkerRegistration.ranks`: SGLang's engines derive the rank from the number of a request."""
+    """Ranks of the server (`WorkerRegistration.ranks`); SGLang's engines derive the rank from the number of a
+    request."""
 
 
 TokenIds = Literal["unasked", "asked", "never"]
@@ -84,7 +85,8 @@ class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decisi
     identity: Identity | None = None
     """For the events about the request; None when no stage determined it."""
     prompt_tokens: int = always(0)
-    """As `RequestFacts.prompt_tokens`; the edge uses it when neither engine nor provider reports usage."""
+    """Tokens of the prompt (`RequestFacts.prompt_tokens`); the edge uses it when neither engine nor provider reports
+    usage."""
     answers: Annotated[int, Meta(ge=1)] = always(1)
     """Answers that the request asks for."""
     token_ids: TokenIds | None = None
@@ -99,8 +101,8 @@ class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decisi
     """Another engine computes the prompt, and an edge that sends requests itself sends both legs. None: the endpoint
     that answers computes it, or has a sidecar that reads the prefiller from the headers."""
     cascade: CascadeStep | None = None
-    """As `Journey.cascade`: an edge that sends requests itself judges the answer, and asks for another decision where
-    it isn't confident. Any other edge passes the answer on."""
+    """The cascade (`Journey.cascade`): an edge that sends requests itself judges the answer, and asks for another
+    decision where it isn't confident. Any other edge passes the answer on."""
 
 
 class Rejection(Message, frozen=True, kw_only=True, tag_field="kind", tag="rejection"):

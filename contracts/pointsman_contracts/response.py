@@ -89,9 +89,9 @@ class LegReport(Part, frozen=True, kw_only=True):
     """The part of the work, e.g. `prefill`."""
     worker: str
     outcome: str
-    """As `Attempt.outcome`; `useless`: it answered, but without what the endpoint that answers needs; `skipped`: it
-    wasn't asked; `lost`: it answered, but its KV cache didn't reach the endpoint that answers. After any of them but
-    `answered` that endpoint computes the prompt itself."""
+    """The outcome (`Attempt.outcome`); `useless`: it answered, but without what the endpoint that answers needs;
+    `skipped`: it wasn't asked; `lost`: it answered, but its KV cache didn't reach the endpoint that answers. After any
+    of them but `answered` that endpoint computes the prompt itself."""
     status: int | None = None
     began_ms: float = always(0.0)
     """From receiving the request until this leg was sent."""

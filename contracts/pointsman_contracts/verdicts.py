@@ -38,7 +38,7 @@ class WorkerJudged(WorkerEvent, frozen=True, kw_only=True):
     address: ClassVar[Address] = Address("evt", "worker", "judged", route=("pool",))
 
     verdict: str
-    """As `WorkerVerdict.verdict`; empty: it gets its share of requests again."""
+    """The verdict (`WorkerVerdict.verdict`); empty: it gets its share of requests again."""
     reason: str = always("")
     """The reason of the verdict."""
 

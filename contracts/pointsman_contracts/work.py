@@ -37,7 +37,8 @@ class WorkResult(Message, frozen=True, kw_only=True):
     address: ClassVar[Address] = Address("work", "queue", "result", route=("queue", "reply", "item"))
 
     id: str
-    """As `WorkItem.id`; of an item that couldn't be read, its header `Nats-Msg-Id`, or `sequence-<sequence>`."""
+    """The id of the item (`WorkItem.id`); of an item that couldn't be read, its header `Nats-Msg-Id`, or
+    `sequence-<sequence>`."""
     sequence: int
     """The item's number in the stream `PM_WORK`, as the server's acknowledgement told the producer."""
     request_id: str = always("")

@@ -9,8 +9,8 @@ def test_every_message_has_senders_and_readers_and_no_others_are_named() -> None
     assert set(PARTIES) == {message.address.type_id for message in MESSAGES}
     known = {*SHARED_LOGINS, AGENT, OPERATOR, AUDITOR, PRODUCER}
     for message, parties in PARTIES.items():
-        assert parties.senders, f"nobody sends {message}"
-        assert parties.readers, f"nobody reads {message}"
+        assert parties.senders, f"no party sends {message}"
+        assert parties.readers, f"no party reads {message}"
         assert {*parties.senders, *parties.readers} <= known
 
 

@@ -196,7 +196,7 @@ def _check(audit: Audit, last: int) -> None:
     served = {request_id: level for request_id, level in completed.items() if level is not None}
     assert len(served) == REQUESTS
     assert {request_id: scheduled.get(request_id) for request_id in served} == served
-    # What was decided and not served was completed, too.
+    # Requests that were decided and not served were completed, too.
     assert scheduled.keys() <= completed.keys()
     for who, found in sequences.items():
         assert found == list(range(1, len(found) + 1)), who

@@ -56,7 +56,7 @@ async def ask(address: str, number: int, *, stream: bool, model: str = MODEL, re
 
 
 async def bounded(address: str, number: int, began: float, *, stream: bool) -> str:
-    """As `ask`, with a bound. A failure is written to the standard error, with the second of the request's begin."""
+    """Ask within a bound. A failure is written to the standard error, with the second of the request's begin."""
     at_s = time.monotonic() - began
     request_id = f"load-{began:.0f}-{number}"
     try:

@@ -24,7 +24,7 @@ INSIDE: list[str] = CHANGES[BUNDLE]["command"][1:]
 
 
 def _over(before: Object, change: Object) -> Object:
-    """As `extends` does it: mappings are merged, other values replaced."""
+    """Merge like Compose's `extends`: mappings are merged, other values replaced."""
     return before | {
         key: _over(cast("Object", before[key]), cast("Object", value))
         if isinstance(value, dict) and isinstance(before.get(key), dict)

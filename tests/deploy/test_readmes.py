@@ -41,7 +41,7 @@ def test_a_command_works_or_names_what_exists(document: str, command: str, tmp_p
         ran = subprocess.run([script, *words[1:]], check=False, cwd=folder, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         if "--kubernetes" in words:
-            # What the next command applies.
+            # The next command applies this.
             assert list(yaml.safe_load_all((tmp_path / "secrets/secrets.yaml").read_text()))
     elif words[:2] == ["docker", "build"]:
         service, _, _ = options["--build-arg"].partition("=")

@@ -79,7 +79,7 @@ REQUESTS: Final[dict[str, tuple[str, dict[str, JsonValue]]]] = {
 ATTEMPTS: Final = 12
 """An engine puts two tokens of a stream into one event when its client is slow: its own answers differ in that."""
 
-# What differs between any two answers of an engine, and what says how much of the prompt was cached.
+# Members that differ between any two answers of an engine, and the counts of cached prompt tokens.
 _CHANGES: Final = re.compile(
     rb'"(?:id|item_id|call_id|created|created_at|cached_tokens|created_cache_tokens|cache_write_tokens'
     rb'|cache_creation_input_tokens|cache_read_input_tokens)"\s*:\s*(?:"[^"]*"|[0-9.]+|null)'

@@ -86,7 +86,7 @@ async def world(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
             },
         }
         with pytest.MonkeyPatch.context() as patch:
-            # What is started from here on finds the cluster by it.
+            # Processes started from here on find the cluster by it.
             patch.setenv("KUBECONFIG", str(cluster.kubeconfig(folder)))
             gateway = await enter(stacks.start(engines=0, changes=changes))
         yield World(gateway, cluster, engines, listed, fronts, file)

@@ -283,7 +283,7 @@ async def test_while_nats_is_gone_the_adapter_decides_alone_and_tells_everything
             return len(ids) >= 3
 
         await eventually(alone)
-        # Whoever looks whether to send requests there is to go on.
+        # A health check must keep succeeding.
         async with gateway.http.get(f"{gateway.adapter.http_url}/ready") as answer:
             assert (answer.status, await answer.json()) == (200, {"ready": True, "reasons": {}})
     finally:

@@ -221,7 +221,7 @@ async def _talk(world: World) -> tuple[list[str], list[str]]:
             kind = {"content-type": "application/json", "x-request-id": ids[-1]}
             async with http.post(f"{stack.door}/v1/{path}", data=data, headers={**kind, **given}) as answer:
                 text = await answer.text()
-                # What an engine or provider says is its client's alone.
+                # The answer of an engine or provider is for its client alone.
                 if answer.status != 200 and ANSWER not in text:
                     errors.append(text)
                 return answer.status

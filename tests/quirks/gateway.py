@@ -161,7 +161,7 @@ async def _send(request: Received, place: Place, quirk: Quirk, streamed: bool) -
     await request.write(quirk.before + "\r\n".join(lines).encode() + b"\r\n\r\n")
     for position, piece in enumerate(pieces):
         if quirk.cut_off and position == len(pieces) - 1:
-            # What was said before has reached the client.
+            # The earlier part has reached the client.
             await asyncio.sleep(0.15)
         if framing == "chunked":
             if piece:
@@ -171,7 +171,7 @@ async def _send(request: Received, place: Place, quirk: Quirk, streamed: bool) -
         if not quirk.cut:
             await asyncio.sleep(0)
     if quirk.breaks:
-        # What was written has left by then.
+        # The written bytes have left by then.
         await asyncio.sleep(0.02)
         request.cut()
     elif framing == "chunked":

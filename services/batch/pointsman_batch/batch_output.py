@@ -94,7 +94,7 @@ class BatchOutput:
     async def write_files(self) -> WrittenOutput:
         """Write the files from the results of all lines."""
         record, tools = self._batch, self._tools
-        # The same ids whoever writes them: a replica that repeats this replaces the same content.
+        # The ids don't depend on the writer: a replica that repeats this replaces the same content.
         prefix, _, rest = record.id.partition("_")
         stem = f"file-{prefix.removesuffix('batch')}{rest}"
         output = tools.files.begin_file(f"{stem}o")

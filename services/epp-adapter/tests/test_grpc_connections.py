@@ -134,7 +134,7 @@ async def test_a_client_is_asked_to_go_elsewhere_and_its_calls_go_on() -> None:
     await both.begin()
     both.down()
     both.server.refuse_more()
-    # What it has opened before it hears that is on its way, and served.
+    # Streams that it opened before it got that are served.
     number = await both.begin()
     assert [event.stream_id for event in both.down() if isinstance(event, ngh2.StreamClosed)] == []
     assert not both.server.told.done()

@@ -91,7 +91,7 @@ def test_plain_text_of_one_message_is_found_at_its_place_alone() -> None:
     own = Patterns("patterns", PatternsParams(patterns={"codename": (r"project \w+bird",)}), {})
     texts = ["Thanks!", "Tell me 3 things of project bluebird", "and of project redbird"]
     found = own.detect(Checked("request", "a", "1", [CheckedText("", "user", text) for text in texts]))
-    # What has no place can't be redacted, and blocks.
+    # A finding without a place can't be redacted, and blocks.
     assert [(finding.at, finding.located) for finding in found] == [(1, True), (2, True)]
 
 

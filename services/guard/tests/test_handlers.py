@@ -389,7 +389,7 @@ async def test_a_failing_guardian_is_logged_once_until_it_has_answered_in_betwee
         world.beyond.well = well
         world.send("Hello", policy="broken", on_error="allow")
         await world.passed()
-        # What blocks before the guardian is asked says nothing about it.
+        # A block before the guardian is asked says nothing about the guardian.
         world.send(ATTACK, policy="broken", on_error="allow")
         await world.refused()
     assert [record.message for record in caplog.records] == ["degraded", "available_again", "degraded"]

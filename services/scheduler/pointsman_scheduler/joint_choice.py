@@ -63,7 +63,7 @@ class JointChooser:
         return journey.changed(**changes)
 
     def _reserved(self, journey: Journey, options: tuple[ModelOption, ...]) -> int | None:
-        """Of a request that was sent again: the option whose pool has its reservation."""
+        """The option whose pool has the reservation of a request that was sent again."""
         if journey.attempt == 1:
             return None
         key = (journey.edge, journey.request_id)

@@ -283,7 +283,7 @@ async def test_a_real_redis_stays_within_its_bytes_and_keeps_nothing_of_what_is_
     kept = [number for number in range(6) if await redis.find_exact(HERE, b"%d" % number, 0) is not None]
     assert kept == [3, 4, 5]
     assert {each.entry.key for each in await redis.find_near(HERE, meaning(1, 0), 0.0, 0)} == {b"3", b"4", b"5"}
-    # What has expired makes room first.
+    # Expired answers make room first.
     late = replace(entry(b"9", b"x" * 100, expires_ms=9000), kept_ms=2000)
     assert await redis.store_answer(HERE, late, 3 * size) == 0
     assert await redis.find_exact(HERE, b"5", 0) is None

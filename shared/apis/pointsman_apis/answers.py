@@ -121,5 +121,5 @@ def _names_something(name: str, text: str) -> bool:
         return len(text) <= LONGEST_IDENTIFIER
     if name in _BINARY:
         return text.isascii()
-    # An image or a sound within its address.
+    # A `data:` URL contains the image or sound itself.
     return name == "url" and text.startswith(("data:image/", "data:audio/", "data:video/"))

@@ -47,7 +47,7 @@ def inference_error(refusal: Refusal) -> bytes:
 
 
 def inference_error_event(refusal: Refusal) -> bytes:
-    """As `Api.error_event`, for `generate_stream` of that protocol."""
+    """The event of an error in a stream (`Api.error_event`), for that protocol's `generate_stream`."""
     return event(inference_error(refusal))
 
 
@@ -63,12 +63,12 @@ def error_headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
 
 
 def openai_error_event(refusal: Refusal) -> bytes:
-    """As `Api.error_event`, for streams of choices."""
+    """The event of an error in a stream of choices (`Api.error_event`)."""
     return event(write({"error": _openai(refusal, refusal.told_code)}))
 
 
 def anthropic_error_event(refusal: Refusal) -> bytes:
-    """As `Api.error_event`, for Anthropic's API."""
+    """The event of an error in a stream of Anthropic's API (`Api.error_event`)."""
     return event(write(_anthropic(refusal, refusal.told_code)), "error")
 
 

@@ -63,7 +63,7 @@ def _tensors(document: Document, media: list[str]) -> View:
 
 
 def _no_prompt(document: Document, media: list[str]) -> View:
-    """Of a request that no model works for."""
+    """The view of a request that needs no model."""
     del document, media
     return View(prompts=[])
 

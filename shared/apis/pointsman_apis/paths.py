@@ -16,7 +16,7 @@ POOLS: Final = "/pools/"
 _PARTS: Final = {"{id}": r"(?P<id>[\w.-]{1,128})", "{model}": "(?P<model>.{1,512}?)", "{version}": r"[\w.-]{1,128}"}
 """Part of an API's path that stands for others → its pattern."""
 _HIDDEN: Final = (b"%2f", b"%5c")
-"""A slash and a backslash that rules about paths don't see."""
+"""An encoded slash and backslash: a proxy's rules about paths don't recognise them."""
 _NAMES: Final = (b"/v1/models/", OF_A_MODEL.encode("ascii"))
 """A model's name follows, which clients encode."""
 _LONGEST: Final = 512

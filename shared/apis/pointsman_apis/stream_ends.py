@@ -43,7 +43,7 @@ def whole_event(last: bytes) -> bytes:
 
 
 def _of_choices(end: bytes, unknown: bytes | None) -> bytes | None:
-    """Of a stream of choices; `unknown` for one that has none: it is an engine's own."""
+    """The end of a stream of choices; `unknown` for an engine's own format without choices."""
     documents = _documents(end)
     going_on: set[object] = set()
     ended: set[object] = set()

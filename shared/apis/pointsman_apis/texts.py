@@ -88,7 +88,7 @@ def error_slots(document: Answer) -> Iterator[Slot]:
 
 
 def no_slots(document: Answer) -> Iterator[Slot]:
-    """Of an API whose answers have no known texts."""
+    """No slots: for an API whose answers have no known texts."""
     del document
     return iter(())
 

@@ -72,7 +72,7 @@ def share(value: object) -> object:
 
 
 def windows(found: Sequence[Amount], soft: Decimal | None, *, hard: bool) -> tuple[BudgetWindow, ...]:
-    """Of these amounts; `soft` is the share from which on a warning is given."""
+    """The windows of these amounts; `soft` is the share from which on a warning is given."""
     return tuple(
         BudgetWindow(
             amount=each.nanos, days=each.days, soft=None if soft is None else int(each.nanos * soft), hard=hard

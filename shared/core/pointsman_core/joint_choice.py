@@ -118,7 +118,7 @@ def rank_models(choice: ModelChoice, prompt_tokens: int, answers: int, times: Se
 
 def _totals(choice: ModelChoice, times: Sequence[OptionTime], costs: Sequence[int], able: Sequence[int]) -> list[float]:
     """The weighted sums. A time counts with the delay that it causes to others, so that the plane has one price for
-    a second, whoever waits."""
+    a second, for any request that waits."""
     waits = [None if time.answer_ms is None else time.answer_ms + time.others_ms for time in times]
     fastest = min([wait for position in able if (wait := waits[position]) is not None], default=0.0)
     slowest = max([wait for position in able if (wait := waits[position]) is not None], default=0.0)

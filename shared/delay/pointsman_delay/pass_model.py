@@ -28,7 +28,7 @@ _FORGET: Final = 0.9995
 _HUBER: Final = 3.0
 """Standard deviations. Residuals beyond lose weight in proportion."""
 LEAST_BATCH_SHARE: Final = 0.01
-"""Of the fixed part of a decode step, for each sequence in it."""
+"""Least cost of each sequence in a decode step, as a share of the step's fixed part."""
 _WARM: Final = 20
 _SETTLED: Final = 500
 _PAUSE_MS: Final = 20.0
@@ -153,7 +153,7 @@ class PassModel:
         self._covariance = (self._covariance - gain[:, None] * spread) / _FORGET
         variances = self._covariance.diagonal()
         if (variances > _PRIOR_VARIANCE).any():
-            # What isn't observed must not grow without bound while it is forgotten.
+            # The variance of a direction without observations must not grow without bound while it is forgotten.
             shrink = np.sqrt(np.minimum(1.0, _PRIOR_VARIANCE / variances))
             self._covariance = self._covariance * (shrink[:, None] * shrink)
         self._unpack()

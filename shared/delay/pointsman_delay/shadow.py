@@ -50,7 +50,7 @@ class EngineShadow:
         self.context = 0.0
         """Tokens of the decoding sequences."""
         self.speed = 1.0
-        """Duration of passes here divided by the pool's."""
+        """Duration of this engine's passes, divided by the duration in the pool's model."""
         self._finishing: list[Sent] = []
         """Requests whose prompts end in the pass in flight."""
         self._reporting = False

@@ -81,7 +81,7 @@ def test_a_stream_that_breaks_off_used_what_passed_wherever_it_was_cut_into_piec
     assert usage is not None
     assert usage.estimated
     assert usage.prompt_tokens == (31 if api == "messages" else PROMPT)
-    # What doesn't fit into the kept end is counted by events, of which the few that bring no text are a part.
+    # Text that doesn't fit into the kept end is counted by events, including the few without text.
     assert usage.completion_tokens == pytest.approx(events, abs=max(2, events * 0.03))
 
 

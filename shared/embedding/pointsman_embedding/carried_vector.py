@@ -26,7 +26,7 @@ def carry(by: str, text: str, vector: Vector) -> dict[str, JsonValue] | None:
     """The attribute's value; None for a vector that is too long for a journey."""
     if len(vector) > _MOST_PLACES:
         return None
-    # Two bytes for each place change the product of two vectors by less than 0.0001.
+    # Rounding to two bytes a coordinate changes the product of two vectors by less than 0.0001.
     places = np.rint(vector * _STEP).astype("<i2").tobytes()
     return {"by": by, "of": _hash(text), "values": base64.b64encode(places).decode("ascii")}
 

@@ -266,5 +266,5 @@ def _log_change(problem: str, well: str, url: str, reason: str) -> None:
 
 
 def _now() -> float:
-    """Of the event loop's clock."""
+    """Seconds of the event loop's clock."""
     return asyncio.get_running_loop().time()

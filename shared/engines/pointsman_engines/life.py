@@ -43,7 +43,7 @@ class EngineLife:
         self._refused = False
         self._former_starts: Final = deque[float](maxlen=STARTS_KEPT)
         self._begun: Final = deque[float](maxlen=SHARED_AFTER)
-        """When lives began without a refused connection."""
+        """Times at which a life began although no connection was refused."""
         self._turned_at = 0.0
         """When another process than before answered last, at a shared URL."""
 

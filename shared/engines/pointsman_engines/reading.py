@@ -37,7 +37,7 @@ class EngineIdentity(NamedTuple):
     """A counter that goes back only when the engine restarts."""
 
 
-NOBODY: Final = EngineIdentity()
+UNKNOWN_ENGINE: Final = EngineIdentity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Reading:
     max_loras: int = 0
     asleep: bool = False
     """Its weights are away until it is woken."""
-    identity: EngineIdentity = NOBODY
+    identity: EngineIdentity = UNKNOWN_ENGINE
     worked: int | None = None
     """Counters that move with each step, added up; None when the engine doesn't report all of them."""
     doubt: str = ""

@@ -29,7 +29,7 @@ class ReportedWorker:
     kv_block_tokens: int | None = None
     """Tokens in the blocks by which KV events are reported; None when none are."""
     server: str | None = None
-    """As `WorkerRegistration.server`, likewise the following ones."""
+    """Common name of the ranks of one engine. This and the next three fields are those of `WorkerRegistration`."""
     rank: int | None = None
     rank_field: str | None = None
     ranks: int | None = None

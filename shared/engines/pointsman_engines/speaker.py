@@ -136,7 +136,7 @@ class EngineSpeaker:
             voice.registrar.renew()
 
     def report_finding(self, kind: str, what: str) -> None:
-        """As `Registrar.found`, for each worker."""
+        """Register each worker that was found (`Registrar.found`)."""
         for voice in self.voices:
             voice.registrar.found(kind, what)
 

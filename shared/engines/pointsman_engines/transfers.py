@@ -85,7 +85,7 @@ class Leg(NamedTuple):
     """Names the request at both engines. Never a client's: two requests of one number end SGLang's scheduler
     (sgl-project/sglang #40125)."""
     rooms: int | None = None
-    """SGLang's rooms, one for each answer or prompt; None for a request of one, which isn't written as a list."""
+    """SGLang's rooms, one for each answer or prompt; None for a request with a single one, whose room isn't a list."""
     rank: int | None = None
     """Data-parallel rank of the engine that computes the prompt; None where it has one, or chooses itself."""
     ranks: int = 1

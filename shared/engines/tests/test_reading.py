@@ -22,7 +22,7 @@ from pointsman_engines.reading import (
     read_cache,
 )
 
-# What the engines answer at `/metrics`, cut down to the families around those that are read.
+# The engines' answers at `/metrics`, cut down to the families around those that are read.
 FOLDER = Path(__file__).parent / "expositions"
 VLLM, VLLM_TWO_RANKS, VLLM_OLD = (
     FOLDER.joinpath(f"{name}.txt").read_bytes() for name in ("vllm", "vllm-two-ranks", "vllm-old")

@@ -136,7 +136,7 @@ class Decided(Record, frozen=True, tag=24):
 
 
 class BindAsked(Record, frozen=True, tag=9):
-    """Of earlier logs: `LookedAtWaiting`, with the requests that go to an engine now, each as (edge, request id,
+    """In earlier logs: `LookedAtWaiting`, with the requests that go to an engine now, each as (edge, request id,
     worker, reason)."""
 
     at: float

@@ -273,7 +273,8 @@ def decides_elsewhere(services: Set[str]) -> bool:
 
 
 def _role(service: str) -> str:
-    """Of two services of one role only one may have an instance's name: edges are asked for content by it."""
+    """The role of a service. Of two services of one role only one may have an instance's name: edges are asked for
+    content by it."""
     return "edge" if service in EDGES else service
 
 

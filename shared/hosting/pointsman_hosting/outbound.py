@@ -1,6 +1,6 @@
 """HTTP to addresses of a configuration: names are resolved here, and only allowed addresses are connected to.
 
-What is written as an address was checked with the configuration. A name is checked each time that it is resolved, since
+A literal address was checked with the configuration. A name is checked each time that it is resolved, since
 it may lead somewhere else by then.
 """
 

@@ -149,7 +149,7 @@ async def test_a_killed_keeper_takes_no_spending_along_and_none_is_spent_twice(b
     await first.budgets.read()
     assert first.spent() == (500, 1000)
     await eventually(lambda: not any(book.has_changed for book in first.keeper.kept_books()))
-    # What ends from here on isn't in a snapshot, nor is what comes.
+    # Requests that end from here on aren't in a snapshot, nor are new ones.
     for number in range(10, 15):
         stream.end(str(number), 50)
     await first.kill()

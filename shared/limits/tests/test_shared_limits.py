@@ -308,7 +308,7 @@ async def test_counts_of_a_keeper_whose_clock_was_ahead_hold_no_longer_than_othe
     for name in ("r1", "r2"):
         assert (await ahead.ask(name, 1, shard, limit="few", windows=(few,), open_s=60.0)).outcome == "admitted"
         assert (await ahead.ask(name, 300, shard, open_s=60.0)).outcome == "admitted"
-    # What is open is no older for it.
+    # Open reservations are no older for it.
     ahead.limiter.tick()
     assert ahead.metric("pointsman_limit_abandoned_total") == 0
     await world.saved()

@@ -53,7 +53,8 @@ class AnswerEnd(msgspec.Struct, eq=False, kw_only=True):
     """The end of an answer."""
 
     outcome: str
-    """As `ResponseCompleted.outcome`; `moved` where another endpoint answers in place of this one."""
+    """How the attempt ended (`ResponseCompleted.outcome`); `moved` where another endpoint answers in place of this
+    one."""
     status: int
     usage: Usage | None
     """The settled usage; None when no model was at work for the client."""

@@ -13,7 +13,7 @@ from pointsman_apis.texts import Answer, objects
 
 
 class CallPlaces:
-    """Of one answer. A call is a new one if its id is."""
+    """The places of tool calls in one answer. A new id is a new call."""
 
     def __init__(self) -> None:
         self._ids: dict[tuple[JsonValue, int], str] = {}

@@ -109,13 +109,13 @@ def _status(fields: Fields) -> int | None:
 
 
 def _of_response(fields: Fields) -> ProviderError | None:
-    """Of OpenAI's responses: one that failed before it had anything to say."""
+    """The error of an OpenAI response that failed before it had any content."""
     response = _object(fields.get("response")) or fields
     return read_error(response) if response.get("status") == "failed" and not response.get("output") else None
 
 
 def _of_choices(fields: Fields) -> ProviderError | None:
-    """Of OpenRouter, which reports a failure of the model behind it in the choice."""
+    """The error in a choice: OpenRouter reports a failure of the model behind it there."""
     choices = fields.get("choices")
     for choice in cast("list[object]", choices) if isinstance(choices, list) else ():
         members = _object(choice)

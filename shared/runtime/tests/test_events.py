@@ -169,7 +169,7 @@ async def test_a_stream_that_is_there_keeps_its_owners_limits(process: Connected
     await process.events.make_event_stream()
     config = (await js.stream_info(EVENT_STREAM)).config
     assert (config.max_age, config.subjects) == (3600, ["pm.evt.>", "pm.owed.>"])
-    # What is sent again is stored as what it is.
+    # An event that is sent again is stored with its own kind.
     await js.publish("pm.owed.response.started.v1.p", b"{}")
     assert (await js.get_last_msg(EVENT_STREAM, "pm.evt.response.started.v1.p")).data == b"{}"
 

@@ -41,7 +41,7 @@ class NatsCluster:
 
     @property
     def urls(self) -> list[str]:
-        """Of the servers, in their order."""
+        """The servers' addresses, in their order."""
         return [server.url for server in self.servers]
 
     def start(self) -> None:

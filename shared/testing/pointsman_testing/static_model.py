@@ -47,7 +47,7 @@ def static_model(minilm: Path, parent: Path) -> Path:
 
 
 def _vectors(minilm: Path) -> NDArray[np.float32]:
-    """Of each token of the vocabulary, less their mean; zeros for the tokens around a text."""
+    """The vector of each token of the vocabulary, less their mean; zeros for the tokens around a text."""
     import onnxruntime
     from tokenizers import Tokenizer
 

@@ -79,7 +79,7 @@ class WholeStreams:
         due = time.monotonic()
         number = 0
         while True:
-            # What a stall of this process left out isn't made up for.
+            # Requests that a stall of this process skipped aren't made up for.
             due = max(due + 1 / self.rate, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
             self.stood_still_s = max(self.stood_still_s, time.monotonic() - due)

@@ -59,7 +59,7 @@ def _given(name: str, settings: BundleSettings) -> Iterator[Mapping[str, JsonVal
 
 
 def _programs(found: Sequence[EntryPoint]) -> list[Program[ServiceSettings]]:
-    # What modules consist of stays: collections while they load find nothing, and are a twentieth of the start.
+    # Objects of modules stay alive: collections while they load free nothing, and are a twentieth of the start.
     gc.disable()
     try:
         return [cast("Program[ServiceSettings]", each.load()) for each in found]

@@ -81,7 +81,7 @@ class _SimulatedWorker:
 
     @property
     def can_begin(self) -> bool:
-        """Whether it has work and no pass in flight: when something happens there isn't known yet."""
+        """Whether it has work and no pass in flight: the time of its next event isn't known yet."""
         return self.engine.pass_ends_at is None and bool(self.engine.waiting)
 
     def submit_sequence(self, sequence: EngineSequence, now: float) -> None:

@@ -29,7 +29,7 @@ class Regret(NamedTuple):
 
     @property
     def mean_ms(self) -> float:
-        """Of a request; 0 when none was judged."""
+        """The mean of a request; 0 when none was judged."""
         return self.regret_us / self.judged / 1000.0 if self.judged else 0.0
 
 
@@ -85,7 +85,7 @@ class JudgedPolicy:
         return self._policy.look_at() if isinstance(self._policy, LatePolicy) else float("inf")
 
     def sum_regret(self) -> Regret:
-        """Of the requests that have ended."""
+        """The regret of the requests that have ended."""
         self._judge()
         return self._sums
 

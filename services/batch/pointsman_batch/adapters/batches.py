@@ -48,7 +48,7 @@ class Batches:
         return None if found is None else found.record
 
     async def change_batch(self, batch: str, change: Change) -> BatchRecord | None:
-        """Change a record, whoever else changes it at the same time; returns it as it is now, None when it is gone."""
+        """Change a record, even while others change it; returns it as it is now, None when it is gone."""
         while True:
             found = await self._read(batch)
             if found is None:

@@ -123,7 +123,7 @@ def _budgets(use: ProcessorUse | None) -> Sequence[Amount]:
 
 
 def _amount(use: ProcessorUse | None, period_s: float) -> float | None:
-    """Of the configuration; an identity's own amount isn't in the count."""
+    """The configured amount; an identity's own amount isn't in the count."""
     value = None if use is None else use.spec.params.get("amount", use.spec.params.get("rate"))
     try:
         found: Sequence[Rate] = rates(value) if value is not None else ()

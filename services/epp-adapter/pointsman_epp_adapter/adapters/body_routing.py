@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class BodyRouting:
-    """Names models. What a client sent in these headers never passes."""
+    """Names models. A client's own values of these headers never pass."""
 
     def __init__(self, edge: Edge, registry: CollectorRegistry) -> None:
         self._edge: Final = edge

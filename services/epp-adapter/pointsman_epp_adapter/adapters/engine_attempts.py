@@ -19,7 +19,7 @@ _NO_ANSWER: Final = "no answer, or an error; Envoy doesn't report which"
 
 
 class EngineAttempts:
-    """Of one request, from the moment at which Envoy learns where to send it."""
+    """The attempts of one request, from the moment at which Envoy learns where to send it."""
 
     def __init__(self, envoy: EnvoyEdge, record: RequestRecord, chosen: list[Destination]) -> None:
         """`chosen`: at least one."""

@@ -1,6 +1,6 @@
 """ext_proc messages to and from values: the only module that knows protobuf's objects.
 
-What every request has is read and written without them, by `usual_messages` and `answer_fields`.
+The messages of usual requests are read and written without them, by `usual_messages` and `answer_fields`.
 
 https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_processor.proto
 """

@@ -98,7 +98,7 @@ class Turn:
     """Edits of the headers of any answer."""
     disconnected = False
     status: int | None = None
-    """Of the answer, once it has begun."""
+    """The status of the answer, once it has begun."""
     complete = False
     bytes_out = 0
     """Bytes of the answer's body."""

@@ -65,7 +65,7 @@ class PrefillLegs:
         """Requests that wait for their first leg: the worker that is to answer, and the one that is asked."""
 
     def leave(self, worker: str, request_ids: Collection[str], reason: str) -> list[str]:
-        """As `EngineClient.leave`; a request that still waits for its first leg leaves that."""
+        """Abort the request; one that still waits for its first leg aborts that leg."""
         left = self._engines.leave(worker, request_ids, reason)
         for request_id, (answering, asked) in list(self._under_way.items()):
             if answering == worker and request_id in request_ids:

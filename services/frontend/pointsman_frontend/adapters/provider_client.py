@@ -1,4 +1,4 @@
-"""HTTPS to external providers. What comes back reads like an engine's answer, in the words of the client's API."""
+"""HTTPS to external providers. Answers look like an engine's, in the client's API."""
 
 import asyncio
 import time

@@ -274,7 +274,7 @@ class RestOfStream:
         """Have the choices that haven't ended continued, one after the other, and end the stream. Raises EndpointFailed
         and CantContinue."""
         resuming = self._resuming
-        # What came of an event that broke off isn't part of the next one.
+        # The bytes of an event that broke off aren't part of the next one.
         self._usage.follow_bytes(b"\n\n")
         for index in resuming.open_choices():
             ended = False

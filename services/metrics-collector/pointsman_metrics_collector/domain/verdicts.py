@@ -21,7 +21,7 @@ class JudgedWorkers(NamedTuple):
 
 
 class VerdictTable:
-    """Of all pools. Times are seconds of a `ListeningClock`."""
+    """The verdicts of all pools. Times are seconds of a `ListeningClock`."""
 
     def __init__(self) -> None:
         self._heard: Final[dict[tuple[str, str], tuple[WorkerVerdicts, float]]] = {}

@@ -104,7 +104,7 @@ class NameRules:
         return None if rule is None else rule.rewritten(session or request_id)
 
     def priority_of(self, objective: str, model: str) -> int:
-        """Of a request for `model` with this objective; 0 for an unknown one.
+        """The priority of a request for `model` with this objective; 0 for an unknown one.
 
         Before a model's pool is known, the first pool of the configuration that has the objective counts.
         """

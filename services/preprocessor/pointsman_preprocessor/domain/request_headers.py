@@ -94,8 +94,8 @@ def is_secret(name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _named(names: tuple[str, ...]) -> tuple[int, list[str], bool]:
-    """Of headers with these names: the characters of the names, those that may carry a credential, and whether any
-    decides something. Most requests have the names of an earlier one."""
+    """Facts about headers with these names: the characters of the names, those that may carry a credential, and whether
+    any decides something. Most requests have the names of an earlier one."""
     return sum(map(len, names)), [name for name in names if is_secret(name)], not _OPTIONS.isdisjoint(names)
 
 

@@ -197,7 +197,7 @@ def ask_together(steps: Iterable[Step]) -> None:
             followers = ()
             continue
         limit.followers = followers
-        # What a limit keeps can't be released, if a keeper of an earlier version counts it too early.
+        # A kept reservation can't be released, if a keeper of an earlier version counts it too early.
         followers = () if limit.kept else (limit, *followers)
 
 

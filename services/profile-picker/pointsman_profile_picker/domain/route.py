@@ -181,7 +181,7 @@ class Routing:
                 )
         known = list(dict.fromkeys((*self._targets, *self._aliases, *pools.models(self._open_pools))))
         if allowed is not None:
-            # What an identity may not use isn't told to it either.
+            # The error doesn't name models that the identity may not use.
             known = [name for name in known if self._allows(allowed, name)]
         return unknown_model(model, known)
 

@@ -31,7 +31,7 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
     """The message's content, where it was just made."""
 
 
-_NOBODY: Final = Identity()
+_ANONYMOUS: Final = Identity()
 _NOTHING: Final = Usage()
 
 
@@ -57,7 +57,7 @@ def _own_record(end: ResponseCompleted, key: str, at_ms: int) -> UsageRecord:
             key=key,
             request_id=end.request_id,
             at_ms=at_ms,
-            identity=end.identity or _NOBODY,
+            identity=end.identity or _ANONYMOUS,
             model=end.served or (target.model if target is not None else ""),
             pool=target.pool if target is not None else None,
             provider=target.provider if target is not None else None,
@@ -79,7 +79,7 @@ def _unused_record(end: ResponseCompleted, answer: UnusedAnswer, key: str, at_ms
             key=key,
             request_id=end.request_id,
             at_ms=at_ms,
-            identity=end.identity or _NOBODY,
+            identity=end.identity or _ANONYMOUS,
             model=answer.served or answer.target.model,
             pool=answer.target.pool,
             provider=answer.target.provider,

@@ -2,8 +2,8 @@
 the state that follows them: prefix entries, workers' standing, plugins that learn.
 
 Every operation may be repeated, come late, or come for a request that is unknown or long over, and leaves the books
-right. What ended is remembered for a while, because a peer's reservation may arrive after the edge's report that the
-request is over: they travel on different subjects.
+right. An ended request is remembered for a while, because a peer's reservation may arrive after the edge's report that
+the request is over: they travel on different subjects.
 """
 
 from collections import OrderedDict

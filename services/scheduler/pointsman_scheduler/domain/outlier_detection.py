@@ -57,7 +57,7 @@ class Overdue(NamedTuple):
 
 
 class OutlierDetection:
-    """Of one pool. Times are monotonic seconds."""
+    """The outlier detection of one pool. Times are monotonic seconds."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet: Final = fleet

@@ -20,7 +20,7 @@ _BATCH_TOKENS: Final = 8192
 """Stands for what the delay model learns, where a policy has none."""
 _PRIOR_DEVIATION: Final = 1.0
 _PRIOR_WEIGHT: Final = 2.0
-"""Of the logarithm of observed over predicted, before anything was observed: a factor of 20 is no surprise."""
+"""Prior of ln(observed / predicted): three deviations are a factor of 20. Its weight is in observations."""
 _GAIN: Final = 0.02
 _LEAST_EXCESS: Final = -3.0
 """Engines may report far more tokens than they generated: such an answer seems to have come in no time."""
@@ -84,16 +84,16 @@ class Excess:
 
 
 class Patience:
-    """Of one pool."""
+    """How long requests of one pool wait for the first byte before their engine is suspect."""
 
     def __init__(self) -> None:
         self.forecast: PassSizeSearch | None = None
         """The delay model of the newest policy; None for a policy without one."""
         self._prior: Final = PassModel().rates
         self._streams: Final = Excess()
-        """Of times to the first byte."""
+        """The excess of times to the first byte."""
         self._wholes: Final = Excess()
-        """Of answers that come as a whole."""
+        """The excess of answers that come as a whole."""
         self.limits = self._current()
         """As of the last `look`."""
 

@@ -154,7 +154,7 @@ class Backlog:
             self._inputs += 1
 
     def _drop(self, problem: str, inputs: int) -> None:
-        # What follows a missing input can't be replayed: nothing more is kept until the next snapshot.
+        # Records after a missing input can't be replayed: nothing more is kept until the next snapshot.
         self._problem = self._problem or problem
         self._open = False
         self._dropped += inputs

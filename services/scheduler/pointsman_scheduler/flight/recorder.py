@@ -105,7 +105,7 @@ class _Recording:
         if not self.log.is_open:
             maker.note_workers(pool)
             unheard = self.tap.backlog.take_records().dropped
-            # What came before the log's first snapshot is in it; after a gap, a replay can't know how it was decided.
+            # The first snapshot contains the inputs before it; after a gap, a replay can't know how it was decided.
             self._missed += unheard if self._gap else 0
             self.tap.backlog.open()
         gap, self._gap, missed, self._missed = self._gap, "", self._missed, 0

@@ -27,8 +27,7 @@ from pointsman_scheduler.flight.packing import Packer
 from pointsman_scheduler.flight.writing import RecordMaker
 
 SYNC_S: Final = 5.0
-"""A segment is on the disk itself, and not only in the operating system's hands, this long after it was written, and
-when it ends."""
+"""Time between two calls of fsync for a segment; one more follows at its end."""
 
 
 class Beginning(NamedTuple):

@@ -1,7 +1,7 @@
 """Sets a pool's scheduler to a state from a snapshot.
 
 A snapshot only says what to put where: objects that the scheduler has made itself are filled, and others are made of
-known classes without running their code. What a snapshot doesn't have stays as it was made.
+known classes without running their code. A field that the snapshot lacks keeps its initial value.
 """
 
 from array import array

@@ -11,7 +11,7 @@ GUARD: Final = "guard"
 GATE: Final = 3
 """Number of what is read of a question: raised when signatures change, so that none is compared with an older one."""
 _DECIDE_ANSWERS: Final = {"guards", "stages"}
-"""Sections that decide what a client may get, beside the itineraries. What preprocessing changes is in the request's
+"""Sections that decide what a client may get, beside the itineraries. The effect of preprocessing is in the request's
 fingerprint."""
 _TIMES: Final = {"timeout"}
 """Keys with durations, which don't change an answer."""

@@ -49,7 +49,7 @@ class NameClaims:
         self._claimed_at = float("-inf")
 
     def receive_claim(self, claim: WorkerClaim, boot_id: str, now: float) -> None:
-        """A claim came, also one's own. `boot_id` is the life of one's own engine, empty while unknown."""
+        """Take a claim; the agent's own is ignored. `boot_id`: of the agent's own engine, empty while unknown."""
         if claim.agent == self._agent:
             return
         before = self._others.get(claim.agent)

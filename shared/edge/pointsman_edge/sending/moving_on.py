@@ -46,7 +46,7 @@ _OF_STATUS: Final = {
 
 
 _OF_PATHS: Final = (404, 405)
-"""What they are about is in their bodies."""
+"""Their bodies tell whether the engine lacks the path, or the client named something unknown."""
 
 
 def failure_of(status: int) -> str | None:

@@ -81,7 +81,7 @@ def _completion_tokens(api: Api, tail: UsageTail) -> int:
         return 0
     if not tail.events:
         document = lenient_document(tail.end) if len(tail.end) == tail.size else None
-        # A document that isn't whole, too long to be kept or of unknown form is its text for the most part.
+        # A document that is incomplete, too long to be kept or of unknown form counts as text.
         size = tail.size if document is None or api.passed else sum(_characters(api, document))
         return -(-size // CHARACTERS_PER_TOKEN)
     splitter = EventSplitter()

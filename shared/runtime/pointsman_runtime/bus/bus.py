@@ -198,7 +198,7 @@ class Bus:
             self.outside.publish(channel.subject, message.encode(), headers=channel.headers(traceparent))
 
     def publish_via_server(self, message: Message, *route: str) -> None:
-        """As `publish`, of a signal that proves something by coming back: the services of this process receive it once
+        """Publish a signal that proves something by coming back: the services of this process receive it once
         the server has taken it, and after everything that the server had for this process before. Never, when the
         connection is lost first."""
         kind = type(message)
@@ -219,13 +219,13 @@ class Bus:
         *route: str,
         traceparent: str | None = None,
     ) -> None:
-        """As `publish`, of an event that is encoded: `payload` is a `message` with this source and sequence. The
+        """Publish an event that is already encoded: `payload` is a `message` with this source and sequence. The
         services of this process don't receive it."""
         channel = self._channels.get((message, *route)) or self._channel(message, route)
         self._publish_event(channel, payload, source, sequence, traceparent)
 
     def publish_to_peers(self, message: Message, *route: str) -> None:
-        """As `publish`, of a signal that the services of this process don't receive."""
+        """Publish a signal to other processes only: the services of this process don't receive it."""
         kind = type(message)
         channel = self._channels.get((kind, *route)) or self._channel(kind, route)
         self.outside.publish(channel.subject, message.encode(), headers=channel.headers(None))

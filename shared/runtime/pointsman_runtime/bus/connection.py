@@ -1,7 +1,7 @@
 """The NATS connection of the journey: nats-py for handshake, credentials, TLS, server pool and pings; own
 code where nats-py costs too much per message or gives up too early.
 
-What differs from `nats.aio.client.Client`, and why:
+Differences from `nats.aio.client.Client`, and their reasons:
 
 - A message goes from the socket through `wire.Parser` to its receiver in one call. nats-py takes a reader
   coroutine, an `asyncio.Queue` and a task per subscription for it, about 20 µs of CPU.

@@ -1,6 +1,6 @@
 """One link shared by the services of a process.
 
-What one of them publishes reaches the others directly: the link doesn't echo. Of equal subscriptions the server sees
+A message from one of them reaches the others directly: the link doesn't echo. Of equal subscriptions the server sees
 one. A message to a queue group, or a question, that a service of this process takes doesn't leave it.
 
 A `Listener` decodes the messages of one subscription and hands them to a function.

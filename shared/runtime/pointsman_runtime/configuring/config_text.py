@@ -129,7 +129,8 @@ def _placed(error: ConfigError, lines: dict[str, int]) -> ConfigError:
 
 
 def _as_written(path: str, lines: dict[str, int]) -> str:
-    """The path of a key in the short form, where the file uses it: it names no profile and no ranking."""
+    """The path of a key as the file has it. In the short form of a configuration a path names no profile and no
+    ranking."""
     short = _SHORT_FORM.fullmatch(path)
     return path if short is None or f"{short[1]}{short[2]}" in lines else f"{short[1]}{short[3]}"
 
@@ -155,6 +156,6 @@ def _yaml_problem(error: yaml.YAMLError, text: str) -> str:
     if mark is None:
         return f"not valid YAML: {error}"
     last = text.count("\n") + 1
-    # What is missing at the end of the last line, libyaml finds missing in the one after it.
+    # libyaml reports text missing at the end of the last line as an error of the line after it.
     place = f"line {mark.line + 1}, column {mark.column + 1}" if mark.line < last else f"line {last}, at its end"
     return f"not valid YAML: {getattr(error, 'problem', error)} ({place})"

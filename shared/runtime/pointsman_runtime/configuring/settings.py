@@ -1,7 +1,7 @@
 """Settings of a process: from the environment (`POINTSMAN_…`) and, with lower precedence, one YAML file.
 
 The file is named by `POINTSMAN_SETTINGS`. A key in it that no setting has is an error that names the settings.
-What the gateway does with requests is configuration (`pointsman.yaml`), not a setting.
+The treatment of requests is configuration (`pointsman.yaml`), not a setting.
 """
 
 import os

@@ -103,7 +103,7 @@ class Events:
         """Call `handler` for messages of this type on this route; a message that it returns is the answer.
 
         A message that can't be decoded is counted and dropped with one log line; an exception is counted and
-        logged once. What arrives while `PENDING` others wait is dropped and counted.
+        logged once. An event that arrives while `PENDING` others wait is dropped and counted.
         """
         tally = self._tallies.new_tally(message.address.type_id)
 

@@ -18,7 +18,7 @@ BUCKETS: Final = PrometheusHistogram.DEFAULT_BUCKETS
 
 
 class Count:
-    """A number that only grows. What counts for every request adds to `total` itself, which spares a call."""
+    """A number that only grows. Code that counts every request adds to `total` itself, which spares a call."""
 
     __slots__ = ("total",)
 

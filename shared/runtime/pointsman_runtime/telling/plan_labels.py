@@ -8,7 +8,7 @@ OTHER: Final = "other"
 
 
 class PlanLabels:
-    """Of one process: the first plans that come have a label of their own."""
+    """The plan labels of one process: the first plans that come have a label of their own."""
 
     def __init__(self) -> None:
         self._known: Final[set[str]] = set()

@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of pool and model, in one word: what wraps lines leaves it whole."""
+        """Name of pool and model, in one word, so that it isn't broken across lines."""
         return f"{self.door[0]}{self.engines}{self.form[0]}"
 
     @property

@@ -32,7 +32,7 @@ class TrialGround(Protocol):
         ...
 
     async def records(self, requests: Sequence[str]) -> Records | None:
-        """Of these requests, once they are complete or late; None: none are kept."""
+        """The records of these requests, once they are complete or late; None: none are kept."""
         ...
 
     def stood_still(self, since: float, until: float) -> list[str]:

@@ -64,7 +64,7 @@ class Result:
 
     @property
     def differing_share(self) -> float:
-        """Of the compared decisions, how many differ."""
+        """The share of compared decisions that differ."""
         return self.different / self.compared if self.compared else 0.0
 
 

@@ -114,7 +114,7 @@ def _run(name: str, seed: int, place: int) -> Anew:
 
 
 def _moments(gaps: Floats, since: float, seed: tuple[int, int]) -> Iterator[float]:
-    """Of one engine's reports, endless; the first is before `since`."""
+    """The times of one engine's reports, endless; the first is before `since`."""
     draws = np.random.default_rng(seed)
     at = since - float(draws.choice(gaps)) * float(draws.random())
     while True:
@@ -133,7 +133,7 @@ class Interval:
 
     @property
     def sure(self) -> bool:
-        """Of a difference: whether its sign is."""
+        """Whether the sign of the difference is sure."""
         return self.least > 0 or self.greatest < 0
 
 

@@ -3,8 +3,8 @@
 The time between two moments of a request is linear in the coefficients of the passes between them, once it is known
 which passes these were (`measured`). So each round runs the recorded choices with the coefficients found so far, and
 goes towards those that explain the recorded times best: Levenberg and Marquardt's way, shorter after a run that came
-no closer to the record. Residuals beyond a few standard deviations lose weight (Huber). What the traffic doesn't show
-stays near the prior: the default pass times, scaled to the engines' speed.
+no closer to the record. Residuals beyond a few standard deviations lose weight (Huber). A parameter that the traffic
+doesn't show stays near the prior: the default pass times, scaled to the engines' speed.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -45,7 +45,7 @@ class StreamKeeper(Protocol):
 
 
 class KeptTokens:
-    """Of a stream with one choice: its last events, and the token ids of all others, four bytes each."""
+    """Keeps a stream with one choice: its last events, and the token ids of all others, four bytes each."""
 
     __slots__ = ("_events", "_hides", "_lacking", "_odd", "_prompt", "_stream")
 
@@ -62,7 +62,7 @@ class KeptTokens:
         self._stream: PassedStream | None = None
 
     def keep_usual(self, data: bytes) -> bytes | None:
-        """As `StreamKeeper.keep_usual`."""
+        """Keep a usual event (`StreamKeeper.keep_usual`)."""
         # It ends with the id of one token. Any other list of ids comes before that one, and the bytes from there on
         # aren't digits then.
         before, _, after = data.partition(NAME)
@@ -82,7 +82,7 @@ class KeptTokens:
         return before + _NO_IDS if self._hides else data
 
     def keep_events(self, data: bytes) -> bytes:
-        """As `StreamKeeper.keep_events`."""
+        """Keep any events (`StreamKeeper.keep_events`)."""
         kept = data
         if len(data) > _LARGE:
             # Usually it has the ids of a long prompt.
@@ -143,7 +143,7 @@ class KeptTokens:
 
 
 class KeptChoices:
-    """Of a stream with several choices, or one whose text is kept: its last events, and of all others their token ids
+    """Keeps a stream with several choices, or with text: its last events, and of all others their token ids
     or texts."""
 
     __slots__ = ("_hides", "_keeps_text", "_recent", "_stream")
@@ -156,12 +156,12 @@ class KeptChoices:
         self._stream = PassedStream(one=one)
 
     def keep_usual(self, data: bytes) -> bytes | None:
-        """As `StreamKeeper.keep_usual`."""
+        """Keep a usual event (`StreamKeeper.keep_usual`)."""
         del data
         return None
 
     def keep_events(self, data: bytes) -> bytes:
-        """As `StreamKeeper.keep_events`."""
+        """Keep any events (`StreamKeeper.keep_events`)."""
         recent = self._recent
         recent.append(data)
         if len(recent) >= 2 * RECENT or len(data) > _LARGE:

@@ -261,7 +261,7 @@ class Failure(NamedTuple):
 
 
 def before_failure(data: bytes) -> tuple[bytes, Failure | None]:
-    """Of whole events, those before the first one by which an engine ends the answer for its own sake, and that
+    """The whole events before the first one by which an engine ends the answer for its own sake, and that
     failure; None: all of them are the answer's."""
     splitter = EventSplitter()
     passed: list[bytes] = []

@@ -37,7 +37,7 @@ class FleetRoom:
         return self._match(request).tolist()
 
     def list_names(self) -> Sequence[str]:
-        """Of the engines, by row."""
+        """Names of the engines, by row."""
         return self._fleet.names
 
     def find_lacking(self, request: ScheduleRequest, continued: int | None, matched: Sequence[float]) -> list[int]:

@@ -76,7 +76,7 @@ class FlowController(Generic[T]):
         self._empty: bool | None = None
         """Whether the pool had no endpoint at the last look."""
         self._regime_since = -math.inf
-        """Since when that has been so."""
+        """Time of the last change of `_empty`."""
         self._closing = False
 
     @property

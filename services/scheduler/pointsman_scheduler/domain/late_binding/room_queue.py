@@ -40,7 +40,7 @@ class SeesRoom(Protocol):
         ...
 
     def list_names(self) -> Sequence[str]:
-        """Of the engines, by row."""
+        """Names of the engines, by row."""
         ...
 
 

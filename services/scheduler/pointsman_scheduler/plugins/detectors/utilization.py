@@ -114,7 +114,7 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
 
 
 def _fullness(figures: tuple[Floats, ...], params: UtilizationDetectorParams) -> Floats:
-    """Of all workers."""
+    """The fullness of each worker."""
     waiting, prefill_tokens, reported_waiting, reported_running, kv_usage = figures
     # Of the requests before prefill, the next pass takes a fraction equal to its tokens over theirs.
     passing = waiting * (params.pass_tokens / _greater(prefill_tokens, float(params.pass_tokens)))

@@ -59,7 +59,7 @@ class _Ledger(Turns):
     def leave(self, flow: str) -> None:
         self._waiting.discard(flow)
         if len(self._attained) > SLACK + 2 * len(self._waiting):
-            # A flow at this floor would return to the same amount.
+            # A flow at or below the floor can be forgotten: it would return with the floor as its amount.
             resting = [f for f, amount in self._attained.items() if f not in self._waiting and amount <= self._floor]
             if len(resting) < SLACK // 2:
                 resting = [f for f in self._attained if f not in self._waiting]

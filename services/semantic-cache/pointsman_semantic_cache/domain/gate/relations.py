@@ -110,4 +110,4 @@ FOREIGN: Final = (
         "até", "depois", "foi", "pelo", "pela", "tegen", "sinds", "tussen", "tot", "behalve", "alle", "werd",
     ))
 ) - (_ARTICLES - _AMBIGUOUS)  # fmt: skip
-"""Small words of the other languages. What they do isn't known, so that they have to be the same."""
+"""Small words of the other languages. Their effect isn't known, so they have to be the same."""

@@ -25,7 +25,7 @@ BudgetScopeName = Annotated[str, AfterValidator(_checked)]
 
 
 class BudgetScopes:
-    """Of one budget."""
+    """The scopes of one budget."""
 
     def __init__(self, limit: str, names: Sequence[str]) -> None:
         self.names: Final = tuple(names)

@@ -36,7 +36,7 @@ ScopeName = Annotated[str, AfterValidator(checked)]
 
 
 class Scopes:
-    """Of one limit."""
+    """The scopes of one limit."""
 
     def __init__(self, limit: str, names: tuple[str, ...]) -> None:
         self._limit: Final = limit

@@ -1,7 +1,7 @@
 """Counts tokens over a window that slides, in slots of a 60th of it.
 
-What is used belongs to the slot in which it was reserved: a settlement that comes later corrects that slot, so that the
-window holds what it would hold had the real usage been known from the start. What a request used beyond its
+Usage belongs to the slot in which it was reserved: a later settlement corrects that slot, so that the window is the
+same as if the real usage had been known from the start. A request's usage beyond its
 reservation belongs to the slot in which that became known. The oldest slot counts by the part of it that is still
 inside.
 """
