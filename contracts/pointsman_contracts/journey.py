@@ -54,12 +54,19 @@ class PreprocessRequest(Message, frozen=True, kw_only=True):
     body_bytes: int | None = None
     """Set when the body is too large for a message of the bus and none follows: its length. The preprocessor asks the
     edge for it in parts."""
+    decision: int = always(1)
+    """How often a decision about the request was asked for: 2 once no endpoint of the first one answered, or once its
+    cascade went on. A journey that is resent keeps the number."""
     escalated: tuple[str, ...] | None = None
     """Models of a selector's cascade that were asked already, by the configuration's names: the next one is."""
 
     def changed(self, **changes: Unpack["RequestChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
         return replace(self, **changes)
+
+    def asked_again(self, decision: int, escalated: tuple[str, ...] | None) -> Self:
+        """The question for this decision about the same request."""
+        return replace(self, attempt=decision, decision=decision, escalated=escalated)
 
 
 class RequestChanges(TypedDict, total=False):
@@ -68,7 +75,6 @@ class RequestChanges(TypedDict, total=False):
     attempt: int
     headers: dict[str, str]
     body_bytes: int | None
-    escalated: tuple[str, ...] | None
 
 
 class BlockChain(Part, frozen=True, kw_only=True):
@@ -134,6 +140,8 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     workers: tuple[str, ...] | None = None
     """Workers that a trusted proxy has chosen itself: the one that answers and, when the prompt is computed elsewhere,
     the one that does."""
+    decision: int = 1
+    """As `PreprocessRequest.decision`."""
     escalated: tuple[str, ...] = ()
     """Models of the cascade that have answered before (`PreprocessRequest.escalated`); mostly none."""
 

@@ -155,6 +155,8 @@ class ResponseStarted(RequestEvent, frozen=True, kw_only=True):
     handed_ms: float | None = None
     """From the end of the leg in which another engine computed the prompt until that byte; None where the endpoint
     computed the prompt itself, or where that end is unknown."""
+    decision: int = always(1)
+    """As `PreprocessRequest.decision`: the decision that chose the worker."""
 
 
 class AttemptFailed(RequestEvent, frozen=True, kw_only=True):
@@ -175,6 +177,8 @@ class AttemptFailed(RequestEvent, frozen=True, kw_only=True):
     leg: str = always("")
     """Empty for an endpoint that was to answer; otherwise the part of the work that the worker was to do, e.g.
     `prefill`."""
+    decision: int = always(1)
+    """As `PreprocessRequest.decision`: the decision that chose the worker. A later one's reservation stays."""
 
 
 class StageEnded(RequestEvent, frozen=True, kw_only=True):

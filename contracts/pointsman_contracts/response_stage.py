@@ -84,6 +84,8 @@ class ResponseReview(Message, frozen=True, kw_only=True):
     in that mode too is `blocked` or `replaced` by what it would have done."""
     memo: str | None = None
     """The stage's memo from the way to the model."""
+    makeshift: bool = always(False)
+    """A cascade gave this answer for want of a better one: it isn't to be given to later requests."""
 
 
 class Verdict(Message, frozen=True, kw_only=True):

@@ -150,6 +150,8 @@ class ReservationChange(Part, frozen=True, kw_only=True):
     """Empty for the endpoint that answers; otherwise the part of the work that this worker does, e.g. `prefill`."""
     attempt: int = 1
     """Attempt of the journey that it was made for: a later one takes the place of an earlier one."""
+    decision: int = 1
+    """As `PreprocessRequest.decision`. What is reported of an earlier decision leaves this reservation."""
     lora: str | None = None
     session: str | None = None
     rank: int | None = None

@@ -49,14 +49,29 @@ async def stack(stacks: StackFactory, processes: Processes, tmp_path: Path) -> A
                 "fallbacks": 1,
             },
             "best": {"models": ["plain", "fine"], "filters": ["capable"], "cascade": {"length": "always"}},
+            "checked": {
+                "models": ["plain", "fine"],
+                "filters": ["capable"],
+                "cascade": {"length": "never", "check": "guard/strict"},
+            },
+        },
+        "guards": {"strict": {"detectors": [{"use": "patterns", "patterns": {"word": [r"\w+"]}}]}},
+        "profile-picker": {
+            "use": "rules",
+            "rules": [
+                *({"when": f'headers["x-priority"] == "{name}"', "profile": name} for name in ("priority", "checked")),
+                {"when": 'model == "auto"', "profile": "auto"},
+            ],
+            "default": "standard",
         },
         "profiles": {
             "standard": {"request": ["scheduler"]},
             "auto": {"request": ["model-selector/cheap", "scheduler"]},
             "priority": {"request": ["model-selector/best", "scheduler"]},
+            "checked": {"request": ["model-selector/checked", "scheduler"]},
         },
     }
-    async with stacks.start(engines=0, changes=changes) as started:
+    async with stacks.start(engines=0, replicas={"guard": 1}, changes=changes) as started:
         yield started
 
 
@@ -108,7 +123,9 @@ async def test_the_best_model_under_a_cent_serves_and_explain_shows_the_others(s
         assert "beyond a limit" in row
         named = await decided_by_name(stack, seen.listen(RequestScheduled, ANY))
         assert named.models == ()
-        await check_cascade(stack, decisions, seen.listen(ResponseCompleted, ANY))
+        ends = seen.listen(ResponseCompleted, ANY)
+        await check_cascade(stack, decisions, ends, "priority", "ended at a limit of tokens")
+        await check_cascade(stack, decisions, ends, "checked", "guard objects")
 
 
 async def decided_by_name(stack: Stack, decisions: list[RequestScheduled]) -> RequestScheduled:
@@ -123,16 +140,18 @@ async def decided_by_name(stack: Stack, decisions: list[RequestScheduled]) -> Re
     return next(each for each in decisions if each.request_id == "named")
 
 
-async def check_cascade(stack: Stack, decisions: list[RequestScheduled], ends: list[ResponseCompleted]) -> None:
-    """The plain model's answer is cut at its limit, so the fine one is asked: each by a decision of its own."""
-    status, text = await ask(stack, "Count", **{"x-request-id": "cascade", "x-priority": "high"})
+async def check_cascade(
+    stack: Stack, decisions: list[RequestScheduled], ends: list[ResponseCompleted], profile: str, why: str
+) -> None:
+    """The plain model's answer isn't confident, so the fine one is asked: each by a decision of its own."""
+    status, text = await ask(stack, "Count", **{"x-request-id": profile, "x-priority": profile})
     assert status == 200, text
-    await eventually(lambda: bool([each for each in ends if each.request_id == "cascade"]))
-    (end,) = [each for each in ends if each.request_id == "cascade"]
+    await eventually(lambda: bool([each for each in ends if each.request_id == profile]))
+    (end,) = [each for each in ends if each.request_id == profile]
     assert (end.served, end.confidence) == ("fine", AnswerConfidence(verdict="last"))
     (unused,) = list(end.unused or ())
-    assert (unused.served, unused.judged.why) == ("plain", "ended at a limit of tokens")
+    assert (unused.served, unused.judged.why) == ("plain", why)
     # A scheduler's events and an edge's come by themselves.
-    await eventually(lambda: len([each for each in decisions if each.request_id == "cascade"]) == 2)
-    mine = sorted((each.attempt, each.target.pool) for each in decisions if each.request_id == "cascade")
+    await eventually(lambda: len([each for each in decisions if each.request_id == profile]) == 2)
+    mine = sorted((each.attempt, each.target.pool) for each in decisions if each.request_id == profile)
     assert mine == [(1, "plain"), (2, "fine")]

@@ -9,7 +9,7 @@ import pytest
 
 from pointsman_contracts.cascade import ConfidenceRule
 from pointsman_contracts.journey import AnswerUse, CascadeStep, PreprocessRequest, Stage, Target
-from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
+from pointsman_contracts.reply import Answer, ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, UnusedAnswer
 from pointsman_contracts.response_stage import Verdict
 from pointsman_testing import builders, eventually
@@ -63,6 +63,7 @@ def streams(text: str, logprob: float | None = -0.1) -> Script:
     return script
 
 
+KEEPS = Stage(service="semantic-cache", answer=AnswerUse(mode="after", content="body"))
 LARGE_SAYS = answers(document("large says"))
 
 
@@ -76,13 +77,21 @@ class World:
         self.within_ms: int | None = None
         self.check: Stage | None = None
         self.has_larger = True
+        self.cached: bytes | None = None
+        """The larger model's answer, where a cache has it."""
+        self.caches = False
+        """Whether a cache stands behind the choice of the model."""
         edge.stages.reply = self._decide
 
-    def _decide(self, request: PreprocessRequest) -> Decision | Rejection:
+    def _decide(self, request: PreprocessRequest) -> Decision | Rejection | Answer:
         if request.escalated:
             if not self.has_larger:
                 return Rejection(
                     request_id=request.request_id, stage="scheduler", status=503, type="server_error", message="full"
+                )
+            if self.cached is not None:
+                return Answer(
+                    request_id=request.request_id, stage="semantic-cache", body=self.cached, target=LARGE, model="auto"
                 )
             return self._decision(request, LARGE, "worker-2", self.large, None)
         step = CascadeStep(
@@ -91,9 +100,8 @@ class World:
         )  # fmt: skip
         return self._decision(request, SMALL, "worker-1", self.small, step)
 
-    @staticmethod
     def _decision(
-        request: PreprocessRequest, target: Target, worker: str, engine: ScriptedEngine, step: CascadeStep | None
+        self, request: PreprocessRequest, target: Target, worker: str, engine: ScriptedEngine, step: CascadeStep | None
     ) -> Decision:
         endpoint = ChosenEndpoint(worker=worker, url=engine.url)
         return builders.decision(
@@ -103,6 +111,7 @@ class World:
             target=target,
             endpoints=(endpoint,),
             cascade=step,
+            response=(KEEPS.noted(f"as {target.model}'s"),) if self.caches else (),
         )
 
     async def ask(self, **fields: object) -> RawResponse:
@@ -225,6 +234,67 @@ async def test_when_no_larger_model_can_be_asked_the_first_answer_is_given(start
     assert (text_of(response), response.header("x-pointsman-cascade")) == ("small says", "unconfident")
     end = await world.completed()
     assert (facts(end), end.unused) == (("ok", "small", "unconfident"), None)
+
+
+@pytest.mark.requirement("CASCADE-1")
+@pytest.mark.parametrize("logprob", [-0.1, -2.0])
+async def test_a_cache_keeps_the_answer_that_the_client_got_under_its_own_model(
+    start_edge: StartEdge, logprob: float
+) -> None:
+    async with started(start_edge, answers(document("small says", [logprob]))) as world:
+        world.caches = True
+        text = text_of(await world.ask())
+        memos = ["as small's"] if text == "small says" else ["as small's", "as large's"]
+        await eventually(lambda: len(world.edge.reviewers.asked) == len(memos))
+    reviews = world.edge.reviewers.asked
+    assert [each.memo for each in reviews] == memos
+    for each in reviews:
+        assert each.target == (SMALL if text == "small says" else LARGE)
+        assert each.body is not None
+        assert (text.encode() in each.body, each.makeshift) == (True, False)
+
+
+@pytest.mark.requirement("CASCADE-2")
+async def test_an_answer_that_was_given_for_want_of_a_better_one_is_not_to_be_kept(start_edge: StartEdge) -> None:
+    async with started(start_edge, answers(document("small says", [-2.0])), answers(b"{}", 500)) as world:
+        world.caches = True
+        assert text_of(await world.ask()) == "small says"
+        await eventually(lambda: len(world.edge.reviewers.asked) == 2)
+    assert [(each.target, each.makeshift) for each in world.edge.reviewers.asked] == [(SMALL, True), (SMALL, True)]
+
+
+@pytest.mark.requirement("CASCADE-1")
+async def test_the_larger_models_answer_comes_from_a_cache_where_it_has_it(start_edge: StartEdge) -> None:
+    async with started(start_edge, answers(document("small says", [-2.0]))) as world:
+        world.cached = document("large said")
+        response = await world.ask()
+        assert world.large.received == []
+    assert (text_of(response), response.header("x-pointsman-cascade")) == ("large said", "last")
+    end = await world.completed()
+    assert (end.outcome, end.answered_by, end.cost_nanos or 0) == ("ok", "semantic-cache", 0)
+    assert [(each.served, each.cost_nanos) for each in unused_of(end)] == [("small", 7_000)]
+
+
+async def test_a_client_that_leaves_while_a_stream_is_held_ends_the_engines_work(start_edge: StartEdge) -> None:
+    async def script(request: Received) -> None:
+        await request.begin_stream()
+        for event in events_of("one two three")[:2]:
+            await request.chunk(event)
+        begun.set()
+        await request.gone.wait()
+
+    begun = asyncio.Event()
+    async with started(start_edge, script) as world:
+        task = asyncio.create_task(world.ask(stream=True))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        await eventually(lambda: world.small.received[0].gone.is_set())
+        end = await world.completed()
+        assert world.large.received == []
+    assert (end.outcome, end.status, end.served, end.unused) == ("client_gone", 499, "small", None)
+    assert end.usage is not None
+    assert end.usage.estimated
 
 
 async def hang(request: Received) -> None:

@@ -60,7 +60,7 @@ class Handlers:
         pool = self._pools.get(event.pool)
         if pool is not None:
             request, now = (event.source, event.request_id), self._clock()
-            pool.books.started(request, event.worker, event.ttft_ms, now, event.handed_ms)
+            pool.books.started(request, event.worker, event.ttft_ms, now, event.handed_ms, decision=event.decision)
             self._gate.stirred(pool)
 
     def failed(self, event: AttemptFailed) -> None:

@@ -32,7 +32,7 @@ READ_ONLY = {
     "pool": {"decide", "look_at", "known_bad", "laid_out"},
     "books": {
         "edge_gone", "put", "confirm", "take_off", "drop_requests_on", "set_observers", "find_reservation",
-        "reservations_of", "ended", "ended_before", "doubtful",
+        "reservations_of", "ended", "ended_before", "doubtful", "end_earlier_decisions",
     },
     "binder": {"counts", "holds", "put", "silent", "look_at", "bind", "worker_of", "waiting"},
     "index": {

@@ -109,6 +109,47 @@ def test_an_engine_whose_answer_a_cascade_does_not_give_is_free_again_and_keeps_
     assert bench.decide(request).holds[0].request == request.key
 
 
+@pytest.mark.requirement("CASCADE-1")
+@pytest.mark.parametrize("late", ["both", "started", "failed"])
+def test_what_is_reported_late_of_a_cascades_first_answer_leaves_the_next_models_reservation(late: str) -> None:
+    bench = Bench()
+    bench.join("a")
+    first = bench.prompt(1, blocks=4)
+    bench.decide(first)
+    second = bench.prompt(1, blocks=4, request_id=first.request_id, decision=2, escalated=("small",))
+    (hold,) = bench.decide(second).holds
+    assert (hold.request, hold.change.decision, len(bench.pool.books)) == (first.key, 2, 1)
+    if late != "failed":
+        bench.pool.books.started(first.key, "a", 5.0, bench.now)
+    if late != "started":
+        bench.fail(first.request_id, "a", outcome="escalated")
+    assert bench.pool.books.find_reservation(first.key) is hold
+    assert not hold.confirmed
+    bench.pool.books.started(first.key, "a", 5.0, bench.now, decision=2)
+    assert hold.confirmed
+    bench.fail(first.request_id, "a", decision=2)
+    assert len(bench.pool.books) == 0
+
+
+@pytest.mark.requirement("CASCADE-1")
+def test_a_peer_reserves_anew_for_a_later_decision_at_the_same_engine() -> None:
+    bench, peer = Bench(), Bench(scheduler="scheduler-2")
+    bench.join("a")
+    peer.join("a")
+    changes = [
+        bench.decide(bench.prompt(1, blocks=4, request_id="r", decision=number)).holds[0].change for number in (1, 2)
+    ]
+    books = peer.pool.books
+    assert [books.apply(change, "scheduler-1", peer.now) for change in (*changes, *changes)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    (hold,) = books
+    assert hold.change.decision == 2
+
+
 def test_an_answer_takes_no_more_room_than_the_engines_cache_has() -> None:
     index = PrefixIndex()
     life = index.join(kv_blocks=6)

@@ -271,6 +271,13 @@ async def test_an_answer_of_a_fallback_is_not_kept_for_the_model_that_was_meant(
     assert told(await world.look_up()) == "miss"
 
 
+@pytest.mark.requirement("CASCADE-2")
+async def test_an_answer_that_a_cascade_gave_for_want_of_a_better_one_is_not_kept() -> None:
+    world = World()
+    first = await world.look_up()
+    assert await world.keep(first, makeshift=True) == "not confident"
+
+
 async def test_lookups_and_answers_are_counted_by_outcome_and_the_clients_plan() -> None:
     world = World()
     await world.keep(await world.look_up(plan="gold"), plan="gold")

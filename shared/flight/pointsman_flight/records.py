@@ -166,6 +166,8 @@ class AnswerStarted(RequestEventRecord, frozen=True, tag=10):
     ttft_ms: float
     handed_ms: float | None = None
     """Since another engine had computed the prompt."""
+    decision: int = 1
+    """The request's decision that chose the worker."""
 
 
 class AttemptLost(Record, frozen=True, tag=26):

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from pointsman_cli.app import app
 from pointsman_cli.explain.events import as_json
 from pointsman_cli.flight.weights import show_weights
 from pointsman_cli.words import CommandError
@@ -38,6 +40,15 @@ def test_weights_tells_the_regret_and_the_line_that_would_have_had_less(tmp_path
     page = console.export_text()
     assert "20 requests of fast would have gone to cheap" in page
     assert "joint: {weights: {time: " in page
+
+
+@pytest.mark.requirement("CHOICE-3")
+def test_the_documented_command_judges_a_recorded_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded(tmp_path / "events.jsonl", 40)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["weights", "events.jsonl", "--second", "0.001", "--quality", "0.01"])
+    assert result.exit_code == 0, result.output
+    assert "joint: {weights: {time: " in result.output
 
 
 def test_weights_needs_enough_choices_and_files_that_exist(tmp_path: Path) -> None:

@@ -17,19 +17,21 @@ from pointsman_apis.late_events import as_events
 from pointsman_apis.models import MODELS, model_entry, model_list
 from pointsman_apis.passthrough import UNKNOWN
 from pointsman_apis.paths import NOWHERE, Route, WrongMethod, check_method, check_path, unknown_path
+from pointsman_contracts.cascade import LAST
 from pointsman_contracts.journey import PreprocessRequest
-from pointsman_contracts.reply import Answer, Decision
+from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.edge import TICK_S, Edge
 from pointsman_edge.request import EdgeRequest
 from pointsman_edge.reviewing.response_stages import error_answer
-from pointsman_edge.sending.own_answers import Place, answer_body, answer_headers
+from pointsman_edge.sending.own_answers import Place
 from pointsman_edge.taking_in.bodies import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_frontend.adapters.cascades import Cascades
 from pointsman_frontend.adapters.forwarder import Forwarder
+from pointsman_frontend.adapters.held_answer import give_stored
 from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers, read_body
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.relay import ResponseWriter
@@ -83,7 +85,6 @@ class HttpRequest(EdgeRequest):
     _quiet_at = -1
     """How many bytes of the answer it had then."""
     _asks_stream: bool | None = None
-    _decisions = 1
     outgoing: Outgoing | None = None
     """The request on its way to engines, once it is."""
 
@@ -249,22 +250,32 @@ class HttpRequest(EdgeRequest):
 
     async def _decide_again(self) -> Decision | None:
         """Another decision about the request, whose endpoints have failed; None if there is none."""
+        reply = await self._ask_again()
+        return reply if isinstance(reply, Decision) else None
+
+    async def _decide_next(self, escalated: tuple[str, ...]) -> Decision | Answer | None:
+        """The decision about the next model of the request's cascade; None if there is none. An answer of that model
+        from a cache has been given to the client."""
+        reply = await self._ask_again(escalated)
+        if isinstance(reply, Answer):
+            self.record.decision = None
+            self.record_reply(reply)
+            await self._give(reply, LAST)
+        elif reply is not None and self.review is not None:
+            self.review.follow_decision(reply.response)
+        return reply
+
+    async def _ask_again(self, escalated: tuple[str, ...] | None = None) -> Decision | Answer | None:
         record, question = self.record, self._question
         if question is None or record.decision is None:
             return None
-        self._decisions += 1
-        question = question.changed(attempt=self._decisions)
+        record.decisions += 1
+        self._question = question = question.asked_again(record.decisions, escalated or question.escalated)
         try:
             reply = await self.edge.decider.decide(question, record.body, record.policy, record.traceparent)
         except Refusal:
             return None
-        return reply if isinstance(reply, Decision) else None
-
-    async def _decide_next(self, escalated: tuple[str, ...]) -> Decision | None:
-        """The decision about the next model of the request's cascade; None if there is none."""
-        if self._question is not None:
-            self._question = self._question.changed(escalated=escalated)
-        return await self._decide_again()
+        return None if isinstance(reply, Rejection) else reply
 
     def _hung_up(self) -> None:
         record = self.record
@@ -289,15 +300,10 @@ class HttpRequest(EdgeRequest):
         review = self.edge.response_stages.begin_review(self, reply)
         return self._turn if review is None else ReviewedWriter(self._turn, review, self.record)
 
-    async def _give(self, answer: Answer) -> None:
-        """Pass on the answer of a stage, a stream as a stream."""
-        writer, headers, body = self._writer(answer), answer_headers(answer), answer_body(answer)
+    async def _give(self, answer: Answer, verdict: str = "") -> None:
+        """Pass on the answer of a stage. `verdict`: of the request's cascade."""
         self.record.first_byte_at = time.monotonic()
-        if answer.stream:
-            await writer.start(answer.status, [*headers, (b"x-accel-buffering", b"no")])
-            await writer.end(body)
-        else:
-            await writer.answer(answer.status, headers, body)
+        await give_stored(self._writer(answer), answer, verdict)
         self.end_with_answer(answer)
 
 

@@ -21,7 +21,7 @@ from pointsman_contracts.cascade import (
     AnswerConfidence,
 )
 from pointsman_contracts.journey import CascadeStep
-from pointsman_contracts.reply import Decision
+from pointsman_contracts.reply import Answer, Decision
 from pointsman_contracts.response import UnusedAnswer
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.confidence import judge_answer
@@ -48,8 +48,9 @@ _ENDED: Final = (
 )
 """Members of a record that are about one answer; `_DECIDED` come from its decision."""
 
-DecideNext = Callable[[tuple[str, ...]], Awaitable[Decision | None]]
-"""The decision for a request after these models of its cascade; None when there is none."""
+DecideNext = Callable[[tuple[str, ...]], Awaitable[Decision | Answer | None]]
+"""The decision for a request after these models of its cascade; None when there is none. A
+cached answer has been given to the client."""
 
 _log = Log("cascades")
 
@@ -104,6 +105,9 @@ class Cascades:
             self._set_aside(record, turn)
             names = (*names, step.model)
             decision = await decide_next(names)
+            if isinstance(decision, Answer):
+                record.confidence = AnswerConfidence(verdict=LAST, why=f"{decision.stage} had it")
+                return
             if decision is None or decision.target == request.decision.target:
                 await self._give_best(request, turns, "no larger model could be asked")
                 return
@@ -227,6 +231,7 @@ class Cascades:
                     for each in record.attempts
                 ]
             )
+        record.makeshift = True
         record.confidence = replace(best.confidence, why=f"{best.confidence.why}; given because {why}")
         await best.held.give(best.confidence.verdict)
 

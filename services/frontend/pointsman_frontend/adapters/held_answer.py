@@ -1,10 +1,12 @@
-"""Holds the answer of a cascade's model until it is judged."""
+"""Holds the answer of a cascade's model until it is judged, and gives answers that a stage had."""
 
 from collections.abc import Callable
 from typing import Final
 
 from pointsman_apis.answer_signs import AnswerSigns, SignReader, without_logprobs
 from pointsman_contracts.cascade import CONFIDENT, UNKNOWN, AnswerConfidence
+from pointsman_contracts.reply import Answer
+from pointsman_edge.sending.own_answers import answer_body, answer_headers
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import ResponseWriter
@@ -191,6 +193,18 @@ class PassedAnswer:
         """Give the client the error after all."""
         if self.error is not None:
             await self._client.answer(*self.error)
+
+
+async def give_stored(client: ResponseWriter, answer: Answer, verdict: str) -> None:
+    """Give the client the answer of a stage, a stream as a stream. `verdict`: of a cascade, or empty."""
+    headers, body = answer_headers(answer), answer_body(answer)
+    if verdict:
+        headers = marked(headers, verdict)
+    if answer.stream:
+        await client.start(answer.status, [*headers, (b"x-accel-buffering", b"no")])
+        await client.end(body)
+    else:
+        await client.answer(answer.status, headers, body)
 
 
 def marked(headers: Headers, verdict: str) -> Headers:

@@ -225,6 +225,7 @@ def describe(
         slo_itl_ms=headers.slo_itl_ms,
         subset=headers.subset,
         workers=headers.workers,
+        decision=incoming.envelope.decision,
         escalated=incoming.envelope.escalated or (),
     )
 

@@ -20,7 +20,7 @@ from pointsman_delay.formula import new
 from pointsman_plugins.scheduling.arrays import Blocks
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.points import ResponseObserver
-from pointsman_plugins.scheduling.request import RequestKey
+from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
 from pointsman_scheduler.domain.outlier_detection import OutlierDetection
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
@@ -127,12 +127,29 @@ class Ledger:
         for notify in self._on_chosen:
             notify(hold, now)
 
+    def end_earlier_decisions(self, request: ScheduleRequest, now: float) -> None:
+        """Take off the books what an earlier decision about the request reserved: its edge asks for another one, and
+        the `AttemptFailed` of the engine that it left hasn't come yet."""
+        for hold in self.reservations_of(request.key):
+            if hold.change.decision < request.facts.decision:
+                self.take_off(hold, now, answered=bool(request.facts.escalated))
+
     def started(
-        self, request: RequestKey, worker: str, ttft_ms: float, now: float, handed_ms: float | None = None
+        self,
+        request: RequestKey,
+        worker: str,
+        ttft_ms: float,
+        now: float,
+        handed_ms: float | None = None,
+        *,
+        decision: int = 1,
     ) -> None:
         """The first byte of the answer came from `worker`, `ttft_ms` after the edge sent the request there, and
-        `handed_ms` after another engine had computed its prompt; None where none did, or nothing tells when."""
+        `handed_ms` after another engine had computed its prompt; None where none did, or nothing tells when.
+        `decision`: the one that chose the worker."""
         hold = self.find_reservation(request)
+        if hold is not None and hold.change.decision > decision:
+            return
         if handed_ms is not None:
             for leg in self.reservations_of(request):
                 if leg.change.leg:
@@ -169,7 +186,7 @@ class Ledger:
         answers does that part of the work itself."""
         worker = self._fleet.find(event.worker)
         hold = self.find_reservation((event.source, event.request_id), event.leg)
-        if hold is not None and hold.worker.name != event.worker:
+        if hold is not None and (hold.worker.name != event.worker or hold.change.decision > event.decision):
             hold = None
         if worker is not None and event.boot_id in ("", worker.registration.boot_id):
             self.outliers.failed(worker, event.outcome, event.status, hold, now)
@@ -319,7 +336,10 @@ class Ledger:
         if hold is not None:
             # Replicas receive each other's changes in different orders; all keep the later attempt, then the greater
             # name.
-            if hold.worker is worker or (hold.change.attempt, hold.scheduler) > (change.attempt, scheduler):
+            held = hold.change
+            if held.decision == change.decision and hold.worker is worker:
+                return False
+            if (held.decision, held.attempt, hold.scheduler) > (change.decision, change.attempt, scheduler):
                 return False
             self.take_off(hold, now)
         self.put(Hold(change, worker, now, scheduler), now)

@@ -135,6 +135,8 @@ class PoolScheduler:
         """Choose endpoints and reserve the choice at once. `now` is monotonic; `seed` settles ties and random
         choices."""
         fleet = self.fleet
+        if request.facts.decision > 1:
+            self.books.end_earlier_decisions(request, now)
         fleet.refresh(now)
         if self._index_epoch != fleet.epoch:
             self.index.lay_out([worker.life for worker in fleet.workers])
@@ -359,6 +361,7 @@ class PoolScheduler:
                 edge=request.edge,
                 leg=leg,
                 attempt=request.attempt,
+                decision=facts.decision,
                 lora=request.lora,
                 session=facts.session,
                 rank=selection.rank,

@@ -65,12 +65,20 @@ class Sticky(NamedTuple):
 
 def _others(fleet: Fleet, row: int, lacking: list[int], now: float) -> list[int]:
     """The eligible engines with the fewest requests, without that of `row`."""
-    count = len(fleet.workers)
-    if count == 1:
+    if len(fleet.workers) == 1:
         return []
     load = fleet.waiting + fleet.running
     if not fleet.all_eligible(now):
-        load = np.where(fleet.eligible_until >= now, load, np.inf)
-    loads: list[float] = load.tolist()
-    rows = [each for each in range(count) if each != row and each not in lacking and loads[each] < np.inf]
-    return sorted(rows, key=loads.__getitem__)[:FALLBACKS]
+        load[fleet.eligible_until < now] = np.inf
+    load[row] = np.inf
+    for each in lacking:
+        load[each] = np.inf
+    found: list[int] = []
+    for _ in range(FALLBACKS):
+        # Of equal ones the first, in every release of numpy and on every machine.
+        least = int(load.argmin())
+        if load.item(least) == np.inf:
+            break
+        found.append(least)
+        load[least] = np.inf
+    return found

@@ -226,7 +226,9 @@ class FlightReplay:
     def _start(self, logged: LoggedRecord) -> str:
         record = cast("records.AnswerStarted", logged.record)
         request = (record.edge, record.request_id)
-        self.pool.books.started(request, record.worker, record.ttft_ms, record.at, record.handed_ms)
+        self.pool.books.started(
+            request, record.worker, record.ttft_ms, record.at, record.handed_ms, decision=record.decision
+        )
         return ""
 
     def _fail(self, logged: LoggedRecord) -> str:

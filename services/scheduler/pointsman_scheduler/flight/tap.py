@@ -60,7 +60,7 @@ class Tap:
             (
                 books,
                 {
-                    "started": _starting(books.started, maker),
+                    "started": _starting(books, maker),
                     "failed": before(books.failed, maker.record_failed),
                     "add_answer": before(books.add_answer, maker.answer_added),
                     "completed": _completing(books, maker),
@@ -128,19 +128,33 @@ def _using(inner: Callable[[Iterable[Policy]], None]) -> Callable[[Iterable[Poli
 # The calls of every request:
 
 
-def _starting(
-    inner: Callable[[RequestKey, str, float, float, float | None], None], maker: RecordMaker
-) -> Callable[[RequestKey, str, float, float, float | None], None]:
-    hashed, note = maker.hashed, maker.backlog.inputs.append
+def _starting(books: Ledger, maker: RecordMaker) -> Callable[..., None]:
+    inner, hashed, note = books.started, maker.hashed, maker.backlog.inputs.append
 
-    def started(request: RequestKey, worker: str, ttft_ms: float, now: float, handed_ms: float | None = None) -> None:
+    def started(
+        request: RequestKey,
+        worker: str,
+        ttft_ms: float,
+        now: float,
+        handed_ms: float | None = None,
+        *,
+        decision: int = 1,
+    ) -> None:
         edge, request_id = request
         if hashed:
             request_id = hashed(request_id)
         note(
-            AnswerStarted(at=now, edge=edge, request_id=request_id, worker=worker, ttft_ms=ttft_ms, handed_ms=handed_ms)
+            AnswerStarted(
+                at=now,
+                edge=edge,
+                request_id=request_id,
+                worker=worker,
+                ttft_ms=ttft_ms,
+                handed_ms=handed_ms,
+                decision=decision,
+            )
         )
-        inner(request, worker, ttft_ms, now, handed_ms)
+        inner(request, worker, ttft_ms, now, handed_ms, decision=decision)
 
     return started
 

@@ -20,6 +20,8 @@ def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | Non
     """Why an answer isn't kept, in a word; None when it may be. `guarded`: a guard has to have let it pass."""
     if review.status != _OK or review.outcome != "ok":
         return "error"
+    if review.makeshift:
+        return "not confident"
     if review.truncated or review.body is None:
         return "no body"
     if len(review.body) > cache.max_answer:

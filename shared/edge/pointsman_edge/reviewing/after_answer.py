@@ -21,7 +21,7 @@ class AfterAnswer:
     """One answer, as the client gets it."""
 
     def __init__(self, reviews: Sequence[StageReview], reviewers: Reviewers, record: RequestRecord, edge: str) -> None:
-        self._reviews = reviews
+        self._reviews = tuple(reviews)
         self._reviewers = reviewers
         self._record = record
         self._edge = edge
@@ -33,6 +33,12 @@ class AfterAnswer:
         """An answer that isn't streamed, as the stages before its first byte left it."""
         self._kept: list[bytes] | None = []
         self._kept_size = 0
+
+    def add_reviews(self, reviews: Sequence[StageReview]) -> None:
+        """Ask these as well; nothing of the answer has left yet."""
+        self._reviews += tuple(reviews)
+        self.follows = bool(self._reviews)
+        self.keeps = self.keeps or any(review.use.content != "none" for review in reviews)
 
     def note_sent_bytes(self, data: bytes) -> None:
         """These bytes are on their way to the client."""

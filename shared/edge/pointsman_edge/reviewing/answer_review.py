@@ -37,6 +37,7 @@ class AnswerReview:
 
     def __init__(self, stages: Sequence[Stage], reviewers: Reviewers, record: RequestRecord, edge: str) -> None:
         """`edge`: the instance that asks."""
+        self._stages = list(stages)
         reviews = [StageReview(position, stage, record) for position, stage in enumerate(stages)]
         self._blocking = [review for review in reviews if review.use.mode != AFTER]
         after = [review for review in reviews if review.use.mode == AFTER]
@@ -74,6 +75,20 @@ class AnswerReview:
     def follows(self) -> bool:
         """Whether a stage is asked after the last byte."""
         return self._after.follows
+
+    def follow_decision(self, stages: Sequence[Stage]) -> None:
+        """Another decision was made about the request, with these stages: those with a memo of it are asked as well,
+        after the last byte. No-op for stages that are asked already."""
+        added = [stage for stage in stages if stage.memo is not None and stage not in self._stages]
+        first = len(self._stages)
+        self._stages += added
+        self._after.add_reviews(
+            [
+                StageReview(first + place, stage, self._record)
+                for place, stage in enumerate(added)
+                if stage.answer is not None and stage.answer.mode == AFTER
+            ]
+        )
 
     async def gather(self, data: bytes) -> bytes:
         """Hold the next bytes of an answer that isn't streamed, for `gathered`.

@@ -98,6 +98,7 @@ class StageReview:
             usage=usage,
             stages=stages,
             memo=stage.memo,
+            makeshift=record.makeshift,
         )
 
 

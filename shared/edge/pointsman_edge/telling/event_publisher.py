@@ -69,6 +69,7 @@ class EventPublisher:
                 attempt=len(record.attempts) + 1,
                 ttft_ms=round(ttft_s * 1000, 3),
                 handed_ms=handed_ms(record) if record.legs else None,
+                decision=record.decisions,
             ),
             record.pool,
         )
@@ -89,6 +90,7 @@ class EventPublisher:
                 outcome=attempt.outcome,
                 status=attempt.status,
                 next_worker=next_worker,
+                decision=record.decisions,
             ),
             record.pool,
         )
@@ -107,6 +109,7 @@ class EventPublisher:
                 outcome=report.outcome,
                 status=report.status,
                 leg=report.leg,
+                decision=record.decisions,
             ),
             record.pool,
         )

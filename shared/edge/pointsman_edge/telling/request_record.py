@@ -34,6 +34,8 @@ class RequestRecord:
     reply: Decision | Rejection | Answer | None = None
     """The reply of the stages; an answer without its body."""
     decision: Decision | None = None
+    decisions = 1
+    """How many were asked for: as `PreprocessRequest.decision`."""
     rejection: Rejection | None = None
     answer: Answer | None = None
     """A stage's, without its body."""
@@ -53,6 +55,8 @@ class RequestRecord:
     """Whether a cascade chooses its model."""
     confidence: AnswerConfidence | None = None
     """Of the answer that the client gets."""
+    makeshift = False
+    """The client gets an answer that isn't confident, because no larger model answered."""
     unused: tuple[UnusedAnswer, ...] = ()
     decided_s = 0.0
     first_byte_at: float | None = None
