@@ -59,26 +59,6 @@ class Conversation:
         self.messages.append({"role": "user", "content": f"{self.number}: {question}?"})
 
 
-async def reset(fleet: EngineStack) -> None:
-    """Empty the caches, and wait until the agents know. vLLM tells of it with its next batch of events, which an
-    engine at rest doesn't send: a prompt without a whole block makes it work."""
-    for engine in fleet.real:
-        assert await engine.post("/reset_prefix_cache") == 200
-        await engine.post("/v1/completions", {"model": fleet.model, "prompt": "a", "max_tokens": 1})
-
-    async def empty() -> bool:
-        return sum([await held(engine.agent.http_url) for engine in fleet.real]) == 0
-
-    await eventually(empty, timeout=60)
-
-
-async def held(agent: str | None, name: str = "pointsman_kv_blocks_held") -> float:
-    """One number of an agent's metrics."""
-    async with aiohttp.ClientSession() as http, http.get(f"{agent}/metrics") as answer:
-        lines = (await answer.text()).splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + " ", name + "{")))
-
-
 async def converse(base: str, model: str, http: aiohttp.ClientSession, turns: list[Turn]) -> None:
     """All conversations, several at once; the turns of one after another."""
     numbers: Iterator[int] = iter(range(CONVERSATIONS))
@@ -107,10 +87,10 @@ async def test_cached_tokens_are_predicted_and_the_fleet_reuses_what_one_engine_
     fleet: EngineStack, seen: Observer, http: aiohttp.ClientSession, measured: dict[str, JsonValue]
 ) -> None:
     decisions = seen.listen(RequestScheduled, POOL.pool)
-    await reset(fleet)
+    await fleet.empty_caches()
     alone: list[Turn] = []
     await converse(fleet.real[0].url, fleet.model, http, alone)
-    await reset(fleet)
+    await fleet.empty_caches()
     decisions.clear()
     turns: list[Turn] = []
     await converse(fleet.door, fleet.model, http, turns)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import statistics
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, cast
@@ -85,10 +86,26 @@ async def streamed(http: aiohttp.ClientSession, url: str, number: int, begun: li
     return text, usage, ends
 
 
+async def recompute(http: aiohttp.ClientSession, url: str, lengths: list[int]) -> float:
+    """Median time, in seconds, in which an engine answers prompts of so many tokens with one token, all at once."""
+
+    async def one(number: int, length: int) -> float:
+        ids: list[JsonValue] = [40 + (number * 17 + place * place) % 300 for place in range(length)]
+        began = time.monotonic()
+        async with http.post(url + COMPLETIONS, json={"model": MODEL, "prompt": ids, "max_tokens": 1}) as answer:
+            assert answer.status == 200, await answer.text()
+            await answer.read()
+        return time.monotonic() - began
+
+    return statistics.median(await asyncio.gather(*(one(*each) for each in enumerate(lengths))))
+
+
 async def test_no_stream_is_lost_with_its_engine(
     gateway: EngineStack, two: list[RealEngine], http: aiohttp.ClientSession, measured: dict[str, JsonValue]
 ) -> None:
     alone = await asyncio.gather(*(streamed(http, two[1].url, number, []) for number in range(STREAMS)))
+    # Otherwise the prompts would be sent to the engine that has them in its cache.
+    await gateway.empty_caches()
     async with observing(gateway.nats.url) as seen:
         ends = seen.listen(ResponseCompleted, POOL.pool)
         begun: list[int] = []
@@ -99,6 +116,7 @@ async def test_no_stream_is_lost_with_its_engine(
         answers = await asyncio.gather(*streams)
         await eventually(lambda: len(ends) >= STREAMS)
     seams = [seam for end in ends for seam in end.seams]
+    again = await recompute(http, two[1].url, [seam.computed_again for seam in seams])
     equal = sum(one[0] == other[0] for one, other in zip(answers, alone, strict=True))
     counted = sum(_counts(one[1]) == _counts(other[1]) for one, other in zip(answers, alone, strict=True))
     measured["resumed-streams"] = {
@@ -109,10 +127,11 @@ async def test_no_stream_is_lost_with_its_engine(
         "equal texts": equal,
         "equal usage": counted,
         "gap, ms (median)": round(statistics.median(seam.gap_ms for seam in seams), 1) if seams else None,
+        "recomputation alone, ms (median)": round(again * 1000, 1),
         "tokens computed again": sum(seam.computed_again for seam in seams),
     }
     assert [end for _, _, end in answers] == ["length"] * STREAMS
-    assert seams
+    assert len(seams) > STREAMS // 8
     assert {seam.form for seam in seams} == {"exact"}
     assert {end.outcome for end in ends} == {"ok"}
     assert counted == STREAMS

@@ -16,7 +16,7 @@ from pointsman_models.tokenization.messages_form import MessagesForm
 from pointsman_models.tokenization.prompt_tokenizer import PromptTokenizer, read_folder
 from pointsman_models.tokenization.responses_form import read_responses_body
 from pointsman_testing.agent_forms import claude_code, codex
-from pointsman_testing.tiny_tokenizer import CHATML, write_tokenizer
+from pointsman_testing.tiny_tokenizer import CHATML, HEADERS, write_tokenizer
 
 SYSTEM_FIRST = (
     "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first') }}{% endif %}"
@@ -158,6 +158,14 @@ def test_a_body_whose_form_isnt_known_is_left_to_the_engine(
     with pytest.raises(NotTokenized) as caught:
         read(body)
     assert caught.value.reason == reason
+
+
+def test_responses_have_the_special_tokens_of_the_tokenizer_too(tmp_path: Path) -> None:
+    tokenizer = PromptTokenizer(read_folder(write_tokenizer(tmp_path, HEADERS)))
+    begin = tokenizer.encoder.encode_text("<|begin_of_text|>")
+    chat = tokenizer.tokenize_chat({"messages": [{"role": "user", "content": "Which track?"}]}.get)
+    assert chat.startswith(begin)
+    assert tokenizer.tokenize_response({"input": "Which track?"}.get) == begin + chat
 
 
 def test_the_next_turn_of_an_agent_begins_with_the_tokens_of_the_one_before(tmp_path: Path) -> None:

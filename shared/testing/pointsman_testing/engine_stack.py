@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import yaml
 from pydantic import JsonValue
 
+from pointsman_testing.eventually import eventually
 from pointsman_testing.nats_server import new_nats_server
 from pointsman_testing.processes import Processes
 from pointsman_testing.real_engine import BLOCK, POOL, RealEngine
@@ -24,6 +26,28 @@ class EngineStack(Stack):
     def _engine(self, name: str, speedup: float, cache: KvTelling | None) -> EngineProcess:
         del speedup, cache
         return next(each for each in self.real if each.name == name)
+
+    async def empty_caches(self) -> None:
+        """Reset the engines' caches, and wait until the agents know. vLLM reports it with its next batch of events, and
+        sends none at rest: a prompt without a whole block makes it work."""
+        for engine in self.real:
+            status = await engine.post("/reset_prefix_cache")
+            if status != 200:
+                raise RuntimeError(f"{engine.name} refused to reset its cache: {status}")
+            await engine.post("/v1/completions", {"model": self.model, "prompt": "a", "max_tokens": 1})
+
+        async def empty() -> bool:
+            return sum([await count_held_blocks(engine.agent.http_url) for engine in self.real]) == 0
+
+        await eventually(empty, timeout=60)
+
+
+async def count_held_blocks(agent: str | None) -> float:
+    """The blocks in an engine's cache, by its agent's metrics."""
+    name = "pointsman_kv_blocks_held"
+    async with aiohttp.ClientSession() as http, http.get(f"{agent}/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + " ", name + "{")))
 
 
 @asynccontextmanager

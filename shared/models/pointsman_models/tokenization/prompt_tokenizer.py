@@ -107,7 +107,9 @@ class PromptTokenizer:
     def tokenize_response(self, field: Field) -> bytes:
         """Token ids of a request of OpenAI's Responses. Raises NotTokenized."""
         chat = read_responses_body(field).get
-        return self._encode(self.render(chat, calls_as_given=True), special=False, field=chat)
+        # vLLM 0.32 adds the tokenizer's special tokens, though the template has its own: `build_tok_params` of a chat
+        # leaves them out, and that of a response doesn't.
+        return self._encode(self.render(chat, calls_as_given=True), special=True, field=chat)
 
     def tokenize_completion(self, text: str, field: Field) -> bytes:
         """Token ids of a text completion. Raises NotTokenized."""
