@@ -34,8 +34,8 @@ class WorkerView(Part, frozen=True, kw_only=True):
     findings: tuple[WorkerFinding, ...] = always(())
     """Faults of the worker that an operator must mend."""
     verdict: str = always("")
-    """The schedulers' finding by its answers, as `WorkerVerdict.verdict`: `ejected`, `suspect`, `failing`, `lacking`;
-    empty: it is well."""
+    """The schedulers' finding by its answers, as `WorkerVerdict.verdict`: `ejected`, `suspect`, `failing`, `lacking`,
+    `unheeded`; empty: it is well."""
     verdict_reason: str = always("")
     """The reason of the verdict."""
     engine: str = always("")

@@ -7,15 +7,15 @@ from pointsman_contracts.message import Address, Message, Part, always
 
 
 class WorkerVerdict(Part, frozen=True, kw_only=True):
-    """Why a scheduler sends a worker fewer requests than its load allows."""
+    """Why a scheduler sends a worker fewer requests than its load allows, or in vain."""
 
     worker: str
     boot_id: str = always("")
     verdict: str
     """`ejected` (its answers are worse than its peers': trial requests only), `suspect` (requests wait there far longer
     than predicted: trial requests only), `failing` (it fails many requests, but its peers are no better: it keeps its
-    share), or `lacking` (it answers 404 for a model or adapter that its peers serve: no
-    requests for that)."""
+    share), `lacking` (it answers 404 for a model or adapter that its peers serve: no requests for that), or `unheeded`
+    (it is a rank of an engine that ignores which rank a request names; it keeps its share)."""
     reason: str = always("")
     """In words for an operator, with figures."""
 

@@ -40,22 +40,14 @@ class QuietEngine(RealEngine):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def two(environment: Path, model: Path, processes: Processes) -> AsyncIterator[list[RealEngine]]:
+async def gateway(servers: list[RealEngine], model: Path, processes: Processes) -> AsyncIterator[EngineStack]:
+    """A gateway of its own before the engines of the suite."""
     folder = model.parent / "quiet"
     folder.mkdir()
-    engines: list[RealEngine] = [
-        QuietEngine(name, processes, folder, environment=environment, model=model) for name in ("engine-1", "engine-2")
-    ]
+    engines = [QuietEngine(each.name, processes, folder, url=each.url) for each in servers]
     await asyncio.gather(*(each.start() for each in engines))
-    yield engines
-    for each in engines:
-        each.kill()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def gateway(two: list[RealEngine], model: Path, processes: Processes) -> AsyncIterator[EngineStack]:
     changes: dict[str, JsonValue] = {"processors": {"response": ["answer-blocks"]}}
-    async with gateway_before(two, MODEL, model, processes, model.parent / "quiet", changes) as stack:
+    async with gateway_before(engines, MODEL, model, processes, folder, changes) as stack:
         yield stack
 
 

@@ -3,17 +3,19 @@ doesn't answer."""
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.verdicts import MovedRequests, MoveRequests, WorkerVerdict, WorkerVerdicts
+from pointsman_plugins.scheduling.worker import Worker
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.telling.logs import Log
-from pointsman_scheduler.domain.outlier_detection import Overdue
+from pointsman_scheduler.domain.outlier_detection import Overdue, WorkerJudgement
 from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.rank_heeding import RankHeeding
 from pointsman_scheduler.metrics import SchedulerMetrics
 
 ASKED_AT_ONCE: Final = 500
@@ -23,17 +25,20 @@ _log = Log("outliers")
 
 
 class VerdictPublisher:
-    """Publishes the verdicts on each pool's workers: `publish` is called once a second."""
+    """Publishes the verdicts on each pool's workers. Call it in each turn of the reconciler."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus: Final = bus
         self._unwell: Final[set[str]] = set()
         """Pools of which verdicts were published last."""
+        self._heeding: Final[dict[str, RankHeeding]] = {}
+        """By pool."""
         self._sequence = 0
 
     def publish_verdicts(self, pool: PoolScheduler, now: float) -> None:
         """Publish the verdicts, if there are any, or were."""
         found = pool.outliers.verdicts(now)
+        found += self._find_unheeded(pool, now, {each.worker for each in found})
         if not found and pool.pool not in self._unwell:
             return
         self._sequence += 1
@@ -56,6 +61,14 @@ class VerdictPublisher:
             self._unwell.add(pool.pool)
         else:
             self._unwell.discard(pool.pool)
+
+    def _find_unheeded(self, pool: PoolScheduler, now: float, unwell: Collection[Worker]) -> list[WorkerJudgement]:
+        """The workers whose engine ignores the rank, but for those that have another verdict."""
+        heeding = self._heeding.setdefault(pool.pool, RankHeeding())
+        if not heeding.compare(pool, now):
+            return []
+        judged = (heeding.judge(worker) for worker in pool.fleet.present if worker not in unwell)
+        return [each for each in judged if each is not None]
 
 
 class RequestMover:

@@ -3,9 +3,19 @@
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pointsman_contracts.message import read_fields
+from pointsman_contracts.kv import KvChange
+from pointsman_contracts.message import Blob, read_fields
+from pointsman_contracts.subjects import ANY
+from pointsman_contracts.verdicts import WorkerVerdicts
 from pointsman_contracts.worker import WorkerRegistration
+from pointsman_scheduler.domain.kv_following import Told
+from pointsman_scheduler.domain.rank_heeding import SAMPLES, RankHeeding
+from pointsman_scheduler.outlier_actions import VerdictPublisher
+from pointsman_testing import eventually
+from pointsman_testing.buses import Buses
 from pointsman_testing.scheduler_bench import LIFE, Bench
 
 DISAGGREGATED = {
@@ -106,3 +116,96 @@ def test_an_engine_that_is_one_worker_registers_as_before() -> None:
     written = former.encode()
     for name in (b"server", b"rank", b"ranks", b"rank_field"):
         assert b'"' + name + b'"' not in written
+
+
+def heeding_of(sent: list[int], shown: list[int]) -> dict[str, str]:
+    """The verdicts where so many requests were sent to each rank, and its reports show so many."""
+    bench = Bench({})
+    join(bench, "w", len(sent))
+    for rank, count in enumerate(sent):
+        for _ in range(count):
+            assert bench.place(bench.request(), f"w-rank-{rank}")
+    bench.now += 1.0
+    for rank, count in enumerate(shown):
+        bench.hear(f"w-rank-{rank}", running=count)
+    heeding = RankHeeding()
+    for _ in range(SAMPLES):
+        heeding.compare(bench.pool, bench.now)
+    judged = [judgement for worker in bench.pool.fleet.present if (judgement := heeding.judge(worker)) is not None]
+    return {each.worker.name: each.reason for each in judged if each.verdict == "unheeded"}
+
+
+def test_an_engine_that_runs_requests_at_another_rank_than_they_name_is_found() -> None:
+    found = heeding_of([3, 0], [1, 2])
+    assert set(found) == {"w-rank-0", "w-rank-1"}
+    assert found["w-rank-0"] == (
+        "requests that name one rank run at another, by 20 of 20 signs: 1 at w-rank-0, where 3 were sent, "
+        "and 2 at w-rank-1, where 0 were sent"
+    )
+
+
+async def test_the_ranks_of_such_an_engine_are_published_as_unheeded_until_they_agree(buses: Buses) -> None:
+    bench, told = Bench({}), list[WorkerVerdicts]()
+    join(bench, "w")
+    request = bench.request()
+    assert bench.place(request, "w-rank-0")
+    bench.now += 1.0
+    bench.hear("w-rank-0", running=0)
+    bench.hear("w-rank-1", running=1)
+    buses.make("metrics-collector").bus.listen(WorkerVerdicts, told.append, ANY)
+    publisher = VerdictPublisher(buses.make("scheduler").bus)
+    await buses.meet()
+    for _ in range(SAMPLES):
+        publisher.publish_verdicts(bench.pool, bench.now)
+    await eventually(lambda: bool(told))
+    assert {each.worker: each.verdict for each in told[-1].verdicts} == {"w-rank-0": "unheeded", "w-rank-1": "unheeded"}
+    bench.hear("w-rank-0", running=1)
+    bench.hear("w-rank-1", running=0)
+    told.clear()
+    for _ in range(SAMPLES):
+        publisher.publish_verdicts(bench.pool, bench.now)
+    await eventually(lambda: bool(told) and told[-1].verdicts == ())
+
+
+COUNTS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=4)
+
+
+@given(COUNTS)
+def test_requests_from_elsewhere_are_no_sign_of_a_rank_that_is_ignored(ranks: list[tuple[int, int]]) -> None:
+    assert heeding_of([sent for sent, _ in ranks], [sent + others for sent, others in ranks]) == {}
+
+
+@given(COUNTS)
+def test_ranks_that_hide_requests_do_not_seem_to_ignore_what_requests_name(ranks: list[tuple[int, int]]) -> None:
+    assert heeding_of([sent for sent, _ in ranks], [max(0, sent - hidden) for sent, hidden in ranks]) == {}
+
+
+@given(st.integers(2, 4), st.data())
+def test_requests_that_all_run_at_other_ranks_are_noticed(ranks: int, data: st.DataObject) -> None:
+    sent = data.draw(st.lists(st.integers(0, 3), min_size=ranks, max_size=ranks).filter(any))
+    shown = data.draw(st.permutations(sent))
+    assert bool(heeding_of(sent, list(shown))) == (list(shown) != sent)
+
+
+@pytest.mark.parametrize(("reporter", "found"), [("w-rank-0", False), ("w-rank-1", True), (None, False)])
+def test_a_prompt_that_another_rank_reports_shows_that_the_rank_is_ignored(reporter: str | None, found: bool) -> None:
+    bench = Bench({})
+    join(bench, "w")
+    heeding = RankHeeding()
+    for worker in bench.pool.fleet.present:
+        bench.pool.hear_kv(worker.name, LIFE, Told(), complete=True, now=bench.now)
+    for family in range(SAMPLES):
+        request = bench.prompt(family=family, blocks=4, blocks_precise=True, workers=("w-rank-0",))
+        assert bench.chosen(request) == "w-rank-0"
+        bench.pool.books.started(request.key, "w-rank-0", 5.0, bench.now)
+        heeding.compare(bench.pool, bench.now)
+        bench.pool.books.completed(request.key, bench.now, ok=True)
+        if reporter is not None:
+            stored = KvChange(op="stored", blocks=Blob(request.blocks.tobytes()))
+            bench.pool.hear_kv(reporter, LIFE, Told(changes=(stored,)), complete=True, now=bench.now)
+        bench.now += 1.0
+        heeding.compare(bench.pool, bench.now)
+    bench.now += 10.0
+    heeding.compare(bench.pool, bench.now)
+    verdicts = {worker.name: heeding.judge(worker) for worker in bench.pool.fleet.present}
+    assert all((verdict is not None) == found for verdict in verdicts.values()), verdicts

@@ -59,7 +59,8 @@ class Reading:
     doubt: str = ""
     """A figure that can't be true and is taken as not reported, in words; empty when there is none."""
     by_rank: Mapping[str, "Reading"] | None = None
-    """The load of each data-parallel rank, by the value of its label; None where the metrics tell of one or none."""
+    """The load of each data-parallel rank, by the value of its label; None where the metrics told of one or
+    none."""
 
     @property
     def busy(self) -> bool:
@@ -95,7 +96,8 @@ def identity(dialect: Dialect, exposition: Exposition) -> EngineIdentity:
 
 
 def read(dialect: Dialect, exposition: Exposition, before: Reading | None = None) -> Reading:
-    """Read the moving signals. `before` is the reading before, needed where a rate stands in for a gauge.
+    """Read the moving signals. `before` is the reading before, needed where a rate stands in for a gauge, and where a
+    rank is left out that was told before.
 
     Raises MissingMetrics without running or waiting requests, ImplausibleMetrics when one of them can't be true,
     UnreadableMetrics on a malformed sample.
@@ -122,17 +124,17 @@ def read(dialect: Dialect, exposition: Exposition, before: Reading | None = None
         identity=who,
         worked=_worked(dialect, exposition),
         doubt=doubt,
-        by_rank=_by_label(dialect, exposition, who),
+        by_rank=_by_label(dialect, exposition, who, 1 if before is not None and before.by_rank is not None else 2),
     )
 
 
-def _by_label(dialect: Dialect, exposition: Exposition, who: EngineIdentity) -> dict[str, Reading] | None:
-    """The load of each rank; None of fewer than two. A rank that lacks one of the figures is left out: its load isn't
-    known."""
-    if dialect.rank is None or len(_first(dialect.running, exposition)) < 2:
+def _by_label(dialect: Dialect, exposition: Exposition, who: EngineIdentity, least: int) -> dict[str, Reading] | None:
+    """The load of each rank; None of fewer than `least`. A rank that lacks one of the figures is left out: its load
+    isn't known."""
+    if dialect.rank is None or len(_first(dialect.running, exposition)) < least:
         return None
     running = _values_by_label(dialect, dialect.running, exposition)
-    if len(running) < 2:
+    if len(running) < least:
         return None
     waiting = _values_by_label(dialect, dialect.waiting, exposition)
     usage = _values_by_label(dialect, dialect.kv_usage, exposition)

@@ -153,7 +153,7 @@ class EngineWatch(EndpointWatch):
 
     def _read(self, reading: Reading, asked_ms: int, took: float) -> None:
         self._unread_since = None
-        if reading.by_rank is not None and len(reading.by_rank) != len(self._cache.rank_labels):
+        if reading.by_rank is not None and not reading.by_rank.keys() <= set(self._cache.rank_labels):
             self._facts_wanted.set()  # SGLang names a rank in its metrics once that has worked
         if reading.doubt:
             self._doubt, self._doubted_at = reading.doubt, asyncio.get_running_loop().time()

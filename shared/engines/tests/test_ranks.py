@@ -194,6 +194,18 @@ async def test_an_engine_that_names_further_ranks_later_has_them_from_then_on(bu
         await eventually(lambda: sorted(heard.workers) == ["w1-rank-0", "w1-rank-1", "w1-rank-2"])
 
 
+async def test_a_rank_that_the_metrics_leave_out_for_a_while_stays_with_unknown_load(buses: Buses) -> None:
+    engine = FakeEngine(running=3, other_ranks={"1": (5, 2, 0.5)})
+    async with spoken_for(buses, engine) as (_, heard):
+        await eventually(lambda: [load.running for _, load in sorted(heard.loads.items())] == [3, 5])
+        del engine.other_ranks["1"]
+        await eventually(lambda: heard.loads["w1-rank-1"].load_unknown != "")
+        assert (heard.loads["w1-rank-0"].running, heard.loads["w1-rank-0"].load_unknown) == (3, "")
+        engine.other_ranks["1"] = (1, 0, 0.5)
+        await eventually(lambda: heard.loads["w1-rank-1"].running == 1)
+        assert sorted(heard.workers) == ["w1-rank-0", "w1-rank-1"]
+
+
 async def test_an_engine_whose_ranks_are_not_told_apart_has_as_many_workers_as_are_configured(buses: Buses) -> None:
     async with spoken_for(buses, FakeEngine(running=4), ranks=2) as (_, heard):
         await eventually(lambda: sorted(heard.workers) == ["w1-rank-0", "w1-rank-1"])

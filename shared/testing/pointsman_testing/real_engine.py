@@ -8,6 +8,7 @@ from typing import Final
 import aiohttp
 
 from pointsman_testing import eventually
+from pointsman_testing.ports import free_port
 from pointsman_testing.processes import Processes
 from pointsman_testing.stack import EngineProcess, ServedPool
 
@@ -46,9 +47,10 @@ class RealEngine(EngineProcess):
         env: Mapping[str, str] | None = None,
         role: str = "both",
         url: str | None = None,
+        ranks: int = 1,
     ) -> None:
-        """`env`: beside `ENVIRONMENT`; `role`: as `WorkerRegistration.role`."""
-        super().__init__(name, processes, folder, 1.0, served=POOL)
+        """`env`: beside `ENVIRONMENT`; `role`: as `WorkerRegistration.role`; `ranks`: data-parallel ones."""
+        super().__init__(name, processes, folder, 1.0, served=POOL._replace(ranks=ranks))
         self._environment = environment
         self._model = model
         self._options = list(options)
@@ -57,6 +59,9 @@ class RealEngine(EngineProcess):
         self._fixed_url = url
         # vLLM binds such an endpoint; to `tcp://127.0.0.1:…` it would connect.
         self._kv = tuple(f"ipc://{folder / name}.{which}" for which in ("kv", "replay"))
+        if ranks > 1:  # each has the ports after the last one's
+            self._kv = tuple(f"tcp://*:{free_port(ranks - 1)}" for _ in self._kv)
+            self._options += ["--data-parallel-size", str(ranks)]
         self._running = False
 
     @property
@@ -116,8 +121,8 @@ class RealEngine(EngineProcess):
     def start_agent(self, env: Mapping[str, str]) -> None:
         """Start the agent; it hears the engine's KV events where they are known."""
         told = {} if not self._kv else {
-            "POINTSMAN_KV_EVENTS": self._kv[0],
-            "POINTSMAN_KV_REPLAY": self._kv[1],
+            "POINTSMAN_KV_EVENTS": self._kv[0].replace("*", "127.0.0.1"),
+            "POINTSMAN_KV_REPLAY": self._kv[1].replace("*", "127.0.0.1"),
             "POINTSMAN_KV_BLOCK_TOKENS": str(BLOCK),
         }  # fmt: skip
         self.agent = self._processes.fork(

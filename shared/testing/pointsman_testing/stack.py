@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from pointsman_contracts.services import SERVICES as EVERY
 from pointsman_contracts.services import names
+from pointsman_contracts.worker import rank_name
 from pointsman_testing.eventually import eventually
 from pointsman_testing.nats_server import NatsServer, new_nats_server
 from pointsman_testing.ports import free_port
@@ -33,6 +34,8 @@ class ServedPool(NamedTuple):
     pool: str = POOL
     models: tuple[str, ...] = ("llama-3.1-8b",)
     loras: tuple[str, ...] = ("sql-lora",)
+    ranks: int = 1
+    """Data-parallel ranks of each engine."""
 
 
 class KvTelling(NamedTuple):
@@ -75,6 +78,12 @@ class EngineProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Its name as a worker, or those of its ranks."""
+        ranks = self._served.ranks
+        return (self.name,) if ranks == 1 else tuple([rank_name(self.name, rank) for rank in range(ranks)])
+
     async def start(self) -> None:
         """Start the engine (always on the same port) and wait until it listens."""
         port_file, admin_file = self._folder / f"{self.name}.port", self._folder / f"{self.name}.admin"
@@ -91,7 +100,8 @@ class EngineProcess:
         self.process = self._processes.fork(
             "pointsman-simulator", "serve", "--name", self.name, "--port", str(self._port),
             "--port-file", str(port_file), "--admin-port", "0", "--admin-port-file", str(admin_file),
-            "--speedup", str(self._speedup), *(part for model in self._served.models for part in ("--model", model)),
+            "--speedup", str(self._speedup), "--data-parallel-size", str(self._served.ranks),
+            *(part for model in self._served.models for part in ("--model", model)),
             *(part for lora in self._served.loras for part in ("--lora", lora)), *options,
         )  # fmt: skip
         await eventually(lambda: port_file.exists() and admin_file.exists(), timeout=READY_TIMEOUT_S)
@@ -262,19 +272,20 @@ class Stack:
         return process
 
     def state_is(self, engine: EngineProcess, *states: str) -> "Callable[[], asyncio.Future[bool]]":
-        """A condition: the metrics-collector shows the engine in one of these states."""
+        """A condition: the metrics-collector shows the engine, or each of its ranks, in one of these states."""
 
         async def shows() -> bool:
             url = self.services["metrics-collector"][0].http_url
             async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as answer:
                 text = await answer.text()
-            return any(
-                line.startswith("pointsman_worker_state{")
-                and f'worker="{engine.name}"' in line
+            lines = [
+                line
+                for line in text.splitlines()
+                if line.startswith("pointsman_worker_state{")
                 and any(f'state="{state}"' in line for state in states)
                 and float(line.rpartition(" ")[2]) == 1.0
-                for line in text.splitlines()
-            )
+            ]
+            return all(any(f'worker="{worker}"' in line for line in lines) for worker in engine.workers)
 
         return lambda: asyncio.ensure_future(shows())
 

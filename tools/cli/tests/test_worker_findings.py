@@ -57,12 +57,18 @@ def test_each_fault_is_one_warning_that_names_the_worker_and_what_to_do(kind: st
     assert advice in line.advice
 
 
-@pytest.mark.parametrize("verdict", ["ejected", "suspect", "failing", "lacking", "of a later version"])
+@pytest.mark.parametrize("verdict", ["ejected", "suspect", "failing", "lacking", "unheeded", "of a later version"])
 def test_an_engine_that_schedulers_find_unwell_is_named_with_the_reason(verdict: str) -> None:
     (line,) = judged("p", [view("w1", verdict=verdict, verdict_reason="5 of 5 failed with 500"), view("w2")])
     assert line.level is Level.WARN
     assert line.what.startswith("pool p: w1 ")
     assert line.what.endswith("5 of 5 failed with 500")
+
+
+def test_for_an_engine_that_ignores_the_rank_the_settings_of_its_agent_are_named() -> None:
+    (line,) = judged("p", [view("w1", verdict="unheeded", verdict_reason="20 of 20 signs")])
+    assert "POINTSMAN_RANK_FIELD" in line.advice
+    assert "POINTSMAN_RANKS=1" in line.advice
 
 
 def test_an_engine_behind_a_balancer_is_one_line_and_its_unreadable_page_another() -> None:

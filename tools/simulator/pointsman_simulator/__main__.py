@@ -65,6 +65,10 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-model-len", type=int, default=model.max_model_len)
     parser.add_argument("--mean-output-tokens", type=float, default=model.mean_output_tokens)
     parser.add_argument("--speedup", type=float, default=1.0, help="divides every pass time (%(default)s)")
+    parser.add_argument(
+        "--data-parallel-size", type=int, default=1, metavar="RANKS",
+        help="ranks of this server, each with the batch and the cache that the other options say (%(default)s)",
+    )  # fmt: skip
     parser.add_argument("--api-key", help="ask for this bearer token on /v1")
     parser.add_argument("--fault", action="append", default=[], metavar="FAULT", help=faults.HELP)
     parser.add_argument("--admin-port", type=int, help="tests only: change faults at run time here; 0: any")
@@ -72,7 +76,11 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer", type=Path, metavar="FOLDER", help="tokenize with this instead of 4 bytes a token"
     )
-    parser.add_argument("--kv-events", metavar="ENDPOINT", help="publish KV events here, e.g. tcp://127.0.0.1:*")
+    parser.add_argument(
+        "--kv-events",
+        metavar="ENDPOINT",
+        help="publish KV events here, e.g. tcp://127.0.0.1:*; each rank has the port after the last one's",
+    )
     parser.add_argument("--kv-replay", metavar="ENDPOINT", help="and send them again here on request")
     parser.add_argument("--kv-file", type=Path, help="write both endpoints here, a line each")
     parser.add_argument("--drain-s", type=float, default=ServerConfig(model).drain_s)
@@ -89,13 +97,17 @@ def _add_fixed(parser: argparse.ArgumentParser) -> None:
 
 
 def _server_config(options: argparse.Namespace, models: tuple[str, ...]) -> ServerConfig:
-    for name in ("blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_loras", "speedup"):
+    for name in (
+        "blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_loras", "speedup", "data_parallel_size"
+    ):  # fmt: skip
         if getattr(options, name) <= 0:
             raise ValueError(f"--{name.replace('_', '-')} must be above 0")
     if options.mean_output_tokens <= 16:
         raise ValueError("--mean-output-tokens must be above 16")
     if options.kv_events is not None and len(models) > 1:
         raise ValueError("--kv-events needs exactly one --model: an event doesn't name the base model of its blocks")
+    if options.kv_events is not None and options.data_parallel_size > 1 and not options.kv_events.startswith("tcp://"):
+        raise ValueError("--kv-events of several ranks must begin with tcp://: each has the port after the last one's")
     engine = EngineConfig(
         num_blocks=options.blocks,
         block_size=options.block_size,
@@ -116,6 +128,7 @@ def _server_config(options: argparse.Namespace, models: tuple[str, ...]) -> Serv
     return ServerConfig(
         model=model,
         engine=engine,
+        ranks=options.data_parallel_size,
         host=options.host,
         port=options.port,
         name=options.name,
@@ -134,8 +147,9 @@ async def _serve(options: argparse.Namespace, config: ServerConfig) -> None:
         if engine.admin_port is not None:
             _write_port(options.admin_port_file, engine.admin_port)
             print(f"admin on http://{config.host}:{engine.admin_port}", flush=True)
-        if engine.kv is not None:
-            _write(options.kv_file, f"{engine.kv.live}\n{engine.kv.replay or ''}\n")
+        if engine.publishers:
+            first = engine.publishers[0]
+            _write(options.kv_file, f"{first.live}\n{first.replay or ''}\n")
         _write_port(options.port_file, engine.port)
         print(f"ready on http://{config.host}:{engine.port}", flush=True)
 

@@ -1,7 +1,7 @@
 """The engine's Prometheus metrics, under vLLM's names."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
@@ -15,6 +15,9 @@ _TTFT_BUCKETS_LONG: Final = (10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
 _ITL_BUCKETS: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0)
 _E2E_BUCKETS: Final = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 480.0)
 
+_LABELS: Final = ("model_name", "engine")
+_CACHE_LABELS: Final = ("block_size", "num_gpu_blocks", "enable_prefix_caching", "engine")
+
 
 class SimulatedMetrics(Collector):
     """Reads the engine when scraped; only the histograms are fed as passes end. Times are wall seconds.
@@ -23,11 +26,16 @@ class SimulatedMetrics(Collector):
     first name, as in vLLM with several served names: readers take samples of one engine for twins.
     """
 
-    def __init__(self, engine: EngineModel, models: tuple[str, ...]) -> None:
-        self._engine = engine
+    def __init__(self, ranks: Sequence[EngineModel], models: tuple[str, ...]) -> None:
+        self.hidden: frozenset[int] = frozenset()
+        """Ranks that are left out of what is read from the engine."""
+        self.idle: frozenset[int] = frozenset()
+        """Ranks that are said to have no requests."""
+        self._ranks = ranks
         self._models = models
-        self._labels = {"model_name": models[0], "engine": "0"}
-        self._finished = {(model, reason): 0 for model in models for reason in ("stop", "length")}
+        self._finished = {
+            (rank, model, reason): 0 for rank in range(len(ranks)) for model in models for reason in ("stop", "length")
+        }
         self._registry = CollectorRegistry(auto_describe=True)
         self._registry.register(self)
         # As in vLLM: the start time of the process distinguishes the lives of the engine.
@@ -46,77 +54,96 @@ class SimulatedMetrics(Collector):
         wanted = tuple(f"{name}{end}".encode() for name in names for end in ("{", " "))
         return b"".join(line for line in text.splitlines(keepends=True) if line.startswith(wanted))
 
-    def observe_pass(self, result: PassResult) -> None:
+    def observe_pass(self, rank: int, result: PassResult) -> None:
         for sequence in result.emitted:
             if sequence.generated == 1:
-                self._ttft[sequence.model].observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
-                self._queue[sequence.model].observe(max(0.0, sequence.scheduled_at - sequence.arrived_at) / 1000)
+                key = rank, sequence.model
+                self._ttft[key].observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
+                self._queue[key].observe(max(0.0, sequence.scheduled_at - sequence.arrived_at) / 1000)
         for sequence in result.finished:
-            self._e2e[sequence.model].observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
+            key = rank, sequence.model
+            self._e2e[key].observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
             if sequence.generated > 1:
                 decoded_ms = sequence.finished_at - sequence.first_token_at
-                self._itl[sequence.model].observe(decoded_ms / (sequence.generated - 1) / 1000)
+                self._itl[key].observe(decoded_ms / (sequence.generated - 1) / 1000)
 
-    def count_finished(self, model: str, reason: str) -> None:
-        self._finished[model, reason] += 1
+    def count_finished(self, rank: int, model: str, reason: str) -> None:
+        self._finished[rank, model, reason] += 1
 
     def collect(self) -> Iterator[Metric]:
-        engine, counters = self._engine, self._engine.counters
-        yield self._gauge("num_requests_running", len(engine.running), "Requests in the running batch.")
-        yield self._gauge("num_requests_waiting", len(engine.waiting), "Requests waiting to be scheduled.")
-        yield self._gauge("kv_cache_usage_perc", engine.kv_usage, "KV-cache usage; 1 is full.")
-        sleep = GaugeMetricFamily("vllm:engine_sleep_state", "Sleep.", labels=[*self._labels, "sleep_state"])
-        for state in ("awake", "weights_offloaded", "discard_all"):
-            sleep.add_metric([*self._labels.values(), state], float(state == "awake"))
+        yield self._gauge("num_requests_running", lambda rank: len(rank.running), "Requests in the running batch.")
+        yield self._gauge("num_requests_waiting", lambda rank: len(rank.waiting), "Requests waiting to be scheduled.")
+        yield self._gauge("kv_cache_usage_perc", lambda rank: rank.kv_usage, "KV-cache usage; 1 is full.")
+        sleep = GaugeMetricFamily("vllm:engine_sleep_state", "Sleep.", labels=[*_LABELS, "sleep_state"])
+        for number, _ in self._shown():
+            for state in ("awake", "weights_offloaded", "discard_all"):
+                sleep.add_metric([self._models[0], str(number), state], float(state == "awake"))
         yield sleep
-        yield self._counter("prefix_cache_queries", counters.prompt_tokens, "Prompt tokens looked up.")
-        yield self._counter("prefix_cache_hits", counters.cached_tokens, "Prompt tokens found cached.")
-        yield self._counter("num_preemptions", counters.preemptions, "Preemptions.")
-        yield self._counter("prompt_tokens", counters.prompt_tokens, "Prefill tokens processed.")
-        yield self._counter("generation_tokens", counters.generated_tokens, "Tokens generated.")
-        success = CounterMetricFamily(
-            "vllm:request_success", "Finished requests.", labels=[*self._labels, "finished_reason"]
+        yield self._counter(
+            "prefix_cache_queries", lambda rank: rank.counters.prompt_tokens, "Prompt tokens looked up."
         )
-        for (model, reason), count in (self._finished | {(self._models[0], "abort"): counters.aborted}).items():
-            success.add_metric([model, self._labels["engine"], reason], count)
-        yield success
+        yield self._counter(
+            "prefix_cache_hits", lambda rank: rank.counters.cached_tokens, "Prompt tokens found cached."
+        )
+        yield self._counter("num_preemptions", lambda rank: rank.counters.preemptions, "Preemptions.")
+        yield self._counter("prompt_tokens", lambda rank: rank.counters.prompt_tokens, "Prefill tokens processed.")
+        yield self._counter("generation_tokens", lambda rank: rank.counters.generated_tokens, "Tokens generated.")
+        yield self._success()
         yield self._lora_info()
-        config = engine.config
-        cache = {"block_size": str(config.block_size), "num_gpu_blocks": str(config.num_blocks)}
-        cache |= {"enable_prefix_caching": "True", "engine": "0"}
-        info = GaugeMetricFamily("vllm:cache_config_info", "Cache configuration.", labels=list(cache))
-        info.add_metric(list(cache.values()), 1)
+        info = GaugeMetricFamily("vllm:cache_config_info", "Cache configuration.", labels=_CACHE_LABELS)
+        for number, rank in self._shown():
+            info.add_metric([str(rank.config.block_size), str(rank.config.num_blocks), "True", str(number)], 1)
         yield info
 
+    def _shown(self) -> Iterator[tuple[int, EngineModel]]:
+        """The ranks that are read, with their numbers."""
+        return ((number, rank) for number, rank in enumerate(self._ranks) if number not in self.hidden)
+
+    def _success(self) -> Metric:
+        success = CounterMetricFamily(
+            "vllm:request_success", "Finished requests.", labels=[*_LABELS, "finished_reason"]
+        )
+        aborted = {(number, self._models[0], "abort"): rank.counters.aborted for number, rank in self._shown()}
+        for (number, model, reason), count in (self._finished | aborted).items():
+            if number not in self.hidden:
+                success.add_metric([model, str(number), reason], count)
+        return success
+
     def _lora_info(self) -> Metric:
-        engine = self._engine
+        sequences = [(rank.waiting, rank.running) for _, rank in self._shown()]
         labels = {
-            "max_lora": str(engine.config.max_loras),
-            "waiting_lora_adapters": ",".join(sorted({s.lora for s in engine.waiting if s.lora})),
-            "running_lora_adapters": ",".join(sorted({s.lora for s in engine.running if s.lora})),
+            "max_lora": str(self._ranks[0].config.max_loras),
+            "waiting_lora_adapters": ",".join(sorted({s.lora for waiting, _ in sequences for s in waiting if s.lora})),
+            "running_lora_adapters": ",".join(sorted({s.lora for _, running in sequences for s in running if s.lora})),
         }
         info = GaugeMetricFamily("vllm:lora_requests_info", "Adapters in use.", labels=list(labels))
         # vLLM's value is the time of the reading; readers take the sample with the latest.
         info.add_metric(list(labels.values()), time.time())
         return info
 
-    def _gauge(self, name: str, value: float, about: str) -> Metric:
-        family = GaugeMetricFamily(f"vllm:{name}", about, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value)
+    def _gauge(self, name: str, value: Callable[[EngineModel], float], about: str) -> Metric:
+        family = GaugeMetricFamily(f"vllm:{name}", about, labels=_LABELS)
+        for number, rank in self._shown():
+            family.add_metric([self._models[0], str(number)], 0 if number in self.idle else value(rank))
         return family
 
-    def _counter(self, name: str, value: float, about: str) -> Metric:
-        family = CounterMetricFamily(f"vllm:{name}", about, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value)
+    def _counter(self, name: str, value: Callable[[EngineModel], float], about: str) -> Metric:
+        family = CounterMetricFamily(f"vllm:{name}", about, labels=_LABELS)
+        for number, rank in self._shown():
+            family.add_metric([self._models[0], str(number)], value(rank))
         return family
 
-    def _histogram(self, name: str, buckets: tuple[float, ...]) -> dict[str, Histogram]:
-        """A histogram for each model."""
+    def _histogram(self, name: str, buckets: tuple[float, ...]) -> dict[tuple[int, str], Histogram]:
+        """A histogram for each rank and model."""
         histogram = Histogram(
             f"vllm:{name}_seconds",
             f"Histogram of {name.replace('_', ' ')} in seconds.",
-            labelnames=list(self._labels),
+            labelnames=_LABELS,
             registry=self._registry,
             buckets=buckets,
         )
-        return {model: histogram.labels(**{**self._labels, "model_name": model}) for model in self._models}
+        return {
+            (rank, model): histogram.labels(model_name=model, engine=str(rank))
+            for rank in range(len(self._ranks))
+            for model in self._models
+        }

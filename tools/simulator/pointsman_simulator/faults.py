@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-FaultKind: TypeAlias = Literal["refuse", "stall", "stall-all", "slow", "error", "cut", "die"]
+FaultKind: TypeAlias = Literal[
+    "refuse", "stall", "stall-all", "slow", "error", "cut", "die", "ignore-rank", "stall-rank", "hide-rank", "idle-rank"
+]
 
 _VALUES: Final[dict[FaultKind, str | None]] = {
     "refuse": None,
@@ -15,12 +17,19 @@ _VALUES: Final[dict[FaultKind, str | None]] = {
     "error": "HTTP status 400 to 599",
     "cut": "tokens sent before the connection is cut",
     "die": "tokens sent before the process ends",
+    "ignore-rank": None,
+    "stall-rank": "rank",
+    "hide-rank": "rank",
+    "idle-rank": "rank",
 }
+_WHOLE: Final = ("cut", "die", "stall-rank", "hide-rank", "idle-rank")
 _PER_REQUEST: Final = ("stall", "stall-all", "error", "cut", "die")
 
 HELP: Final = (
     "refuse (connections are refused) | stall (inference is accepted, never answered) | stall-all (health and metrics "
-    "too) | slow=FACTOR | error=STATUS | cut=TOKENS (connection cut after) | die=TOKENS (process ends after); "
+    "too) | slow=FACTOR | error=STATUS | cut=TOKENS (connection cut after) | die=TOKENS (process ends after) | "
+    "ignore-rank (the header counts for nothing) | stall-rank=RANK | hide-rank=RANK (not among its metrics) | "
+    "idle-rank=RANK (no requests among its metrics); "
     "stall, error, cut and die take @SHARE, the share of requests they hit"
 )
 
@@ -48,7 +57,7 @@ def parse_fault(text: str) -> Fault:
         raise ValueError(f"fault {text!r}: the value must be an {meaning}")
     if kind == "slow" and value <= 0:
         raise ValueError(f"fault {text!r}: the factor must be above 0")
-    if kind in ("cut", "die") and (value < 0 or value != int(value)):
+    if kind in _WHOLE and (value < 0 or value != int(value)):
         raise ValueError(f"fault {text!r}: the value must be a number of {meaning}")
     share = _number(text, share_text) if at else 1.0
     if at and (kind not in _PER_REQUEST or not 0 < share <= 1):
@@ -80,6 +89,14 @@ class FaultPlan:
     @property
     def stalls_everything(self) -> bool:
         return any(fault.kind == "stall-all" for fault in self.faults)
+
+    @property
+    def ignores_ranks(self) -> bool:
+        return any(fault.kind == "ignore-rank" for fault in self.faults)
+
+    def list_ranks(self, kind: FaultKind) -> frozenset[int]:
+        """The numbers of the ranks that have this fault."""
+        return frozenset(int(fault.value) for fault in self.faults if fault.kind == kind)
 
     @property
     def slowness(self) -> float:

@@ -26,8 +26,8 @@ from pointsman_simulator.api import (
 )
 from pointsman_simulator.exposition import SimulatedMetrics
 from pointsman_simulator.faults import FaultKind, FaultPlan
-from pointsman_simulator.kv_events import BlockBook
-from pointsman_simulator.real_time import RealTimeEngine, TokenStream
+from pointsman_simulator.rank import RANK_HEADER, EngineRank, choose_rank
+from pointsman_simulator.real_time import TokenStream
 from pointsman_simulator.sequence import Sequence
 from pointsman_simulator.shape import AnswerShape, shape_of
 from pointsman_simulator.tokens import BYTES_PER_TOKEN, Tokens, fingerprint, name_blocks, natural_length
@@ -69,6 +69,7 @@ class _Choice:
     """The token of each word."""
     reason: str
     stream: TokenStream
+    rank: EngineRank
     sent: int = 0
 
     async def next(self) -> tuple[list[str], bool]:
@@ -81,19 +82,16 @@ class Inference:
     def __init__(
         self,
         config: ModelConfig,
-        driver: RealTimeEngine,
+        ranks: list[EngineRank],
         metrics: SimulatedMetrics,
         headers: dict[str, str],
         vocabulary: Vocabulary,
-        book: BlockBook | None = None,
     ) -> None:
-        """`book` records the content of blocks; None when KV events are off."""
         self._config = config
-        self._driver = driver
+        self._ranks = ranks
         self._metrics = metrics
         self._headers = headers
         self._vocabulary = vocabulary
-        self._book = book
         self.faults = FaultPlan()
 
     async def answer_chat(self, request: web.Request) -> web.StreamResponse:
@@ -115,14 +113,16 @@ class Inference:
         await self._strike()
         embedding = parse_embedding(await request.read(), self._vocabulary)
         weights = self._weights(embedding.model)
+        # vLLM reads no rank here.
+        rank = await self._rank(None)
         width = embedding.dimensions or _EMBEDDING_WIDTH
         vectors: list[object] = []
         for tokens in embedding.inputs:
-            stream = self._submit(tokens, len(tokens), weights, None)
+            stream = self._submit(rank, tokens, len(tokens), weights, None)
             try:
                 await stream.wait_for_tokens()
             finally:
-                self._close(stream)
+                rank.close(stream)
             vector = np.random.default_rng(fingerprint(tokens)).standard_normal(width).astype("<f4")
             vector /= np.linalg.norm(vector)
             data = base64.b64encode(vector.tobytes()).decode() if embedding.base64 else vector.tolist()
@@ -139,7 +139,10 @@ class Inference:
         generation = parse(await request.read(), self._vocabulary)
         weights = self._weights(generation.model)
         limits = [self._output_limit(prompt, generation) for prompt in generation.prompts]
-        async with self._choices(generation, weights, limits) as choices:
+        # vLLM's responses read no rank.
+        asked = None if generation.surface == "responses" else request.headers.get(RANK_HEADER)
+        rank = await self._rank(asked)
+        async with self._choices(rank, generation, weights, limits) as choices:
             ids = [choice.ids for choice in choices] if generation.returns_ids else None
             shape = shape_of(generation, uuid.uuid4().hex, ids)
             if generation.stream:
@@ -155,7 +158,7 @@ class Inference:
             _, done = await choice.next()
             if choice.sent > _last_token(strikes):
                 await self._break(request, strikes)
-        self._metrics.count_finished(choice.stream.sequence.model, choice.reason)
+        self._metrics.count_finished(choice.rank.number, choice.stream.sequence.model, choice.reason)
 
     async def _streamed(
         self,
@@ -183,7 +186,7 @@ class Inference:
                 event += shape.write_tokens(choice.index, words)
                 if done:
                     event += shape.write_closing(choice.index, choice.reason)
-                    self._metrics.count_finished(choice.stream.sequence.model, choice.reason)
+                    self._metrics.count_finished(choice.rank.number, choice.stream.sequence.model, choice.reason)
                 await response.write(event)
 
         if len(choices) == 1:
@@ -198,7 +201,7 @@ class Inference:
 
     @asynccontextmanager
     async def _choices(
-        self, generation: Generation, weights: _Weights, limits: list[tuple[int, str]]
+        self, rank: EngineRank, generation: Generation, weights: _Weights, limits: list[tuple[int, str]]
     ) -> AsyncGenerator[list[_Choice]]:
         """Submit every choice; abort the unfinished ones when the reader leaves."""
         choices: list[_Choice] = []
@@ -208,12 +211,19 @@ class Inference:
                     seed = fingerprint(prompt) ^ generation.seed ^ len(choices)
                     words, output = self._answer(generation, seed, length)
                     tokens = np.concatenate([prompt, output])
-                    stream = self._submit(tokens, len(prompt), weights, generation.cache_salt)
-                    choices.append(_Choice(len(choices), words, output.tolist(), reason, stream))
+                    stream = self._submit(rank, tokens, len(prompt), weights, generation.cache_salt)
+                    choices.append(_Choice(len(choices), words, output.tolist(), reason, stream, rank=rank))
             yield choices
         finally:
             for choice in choices:
-                self._close(choice.stream)
+                choice.rank.close(choice.stream)
+
+    async def _rank(self, asked: str | None) -> EngineRank:
+        """The rank for a request with this header; does not return for one that is stuck."""
+        rank = choose_rank(self._ranks, None if self.faults.ignores_ranks else asked)
+        if rank.number in self.faults.list_ranks("stall-rank"):
+            await stall()
+        return rank
 
     def _answer(self, generation: Generation, seed: int, length: int) -> tuple[list[str], Tokens]:
         if generation.document is None:
@@ -223,32 +233,20 @@ class Inference:
         _, tokens = self._vocabulary.make_answer(seed, -(-len(text) // BYTES_PER_TOKEN))
         return [text[at : at + BYTES_PER_TOKEN] for at in range(0, len(text), BYTES_PER_TOKEN)], tokens
 
-    def _submit(self, tokens: Tokens, prompt_tokens: int, weights: _Weights, salt: str | None) -> TokenStream:
+    def _submit(
+        self, rank: EngineRank, tokens: Tokens, prompt_tokens: int, weights: _Weights, salt: str | None
+    ) -> TokenStream:
         """Queue a sequence of these tokens, prompt and answer; at least one is computed."""
-        lora = weights.lora
         root = weights.root if salt is None else f"{weights.root}\0{salt}"
-        blocks = name_blocks(root, tokens, self._driver.engine.config.block_size)
-        output_tokens = max(1, len(tokens) - prompt_tokens)
         sequence = Sequence(
             request_id=uuid.uuid4().hex,
             prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
-            blocks=blocks,
-            lora=lora,
+            output_tokens=max(1, len(tokens) - prompt_tokens),
+            blocks=name_blocks(root, tokens, rank.core.config.block_size),
+            lora=weights.lora,
             model=weights.model,
         )
-        try:
-            stream = self._driver.submit_sequence(sequence)
-        except ValueError as error:
-            raise ApiError(400, str(error), "BadRequestError") from None
-        if self._book is not None:
-            self._book.open_sequence(blocks, tokens, lora, salt)
-        return stream
-
-    def _close(self, stream: TokenStream) -> None:
-        self._driver.close(stream)
-        if self._book is not None:
-            self._book.close_sequence(stream.sequence.blocks)
+        return rank.submit_sequence(sequence, tokens, salt)
 
     def _weights(self, name: str) -> _Weights:
         """The weights that compute the requests for this name."""
@@ -302,7 +300,7 @@ class Inference:
         await stall()
 
     def _usage(self, generation: Generation, choices: list[_Choice]) -> AnswerUsage:
-        block = self._driver.engine.config.block_size
+        block = self._ranks[0].core.config.block_size
         prompts = generation.prompts
         cached = [choice.stream.sequence.cached_tokens for choice in choices[:: generation.choices_per_prompt]]
         created = sum(

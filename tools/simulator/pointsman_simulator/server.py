@@ -11,12 +11,11 @@ import orjson
 from aiohttp import web
 
 from pointsman_simulator.api import ApiError, model_list
-from pointsman_simulator.engine import EngineConfig, EngineModel, PassResult
+from pointsman_simulator.engine import EngineConfig, PassResult
 from pointsman_simulator.exposition import SimulatedMetrics
 from pointsman_simulator.faults import Fault, FaultPlan, parse_fault
 from pointsman_simulator.inference import Inference, ModelConfig, stall
-from pointsman_simulator.kv_events import BlockBook
-from pointsman_simulator.real_time import RealTimeEngine
+from pointsman_simulator.rank import EngineRank
 from pointsman_simulator.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -29,6 +28,9 @@ _LARGEST_BODY: Final = 256 * 1024 * 1024
 class ServerConfig:
     model: ModelConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
+    """Of each rank."""
+    ranks: int = 1
+    """Data-parallel ranks."""
     host: str = "127.0.0.1"
     port: int = 0
     name: str = ""
@@ -41,7 +43,7 @@ class ServerConfig:
     tokenizer: Path | None = None
     """Folder of a tokenizer; None for four bytes a token."""
     kv_events: str | None = None
-    """ZeroMQ endpoint of KV events, e.g. `tcp://127.0.0.1:*`; None publishes none."""
+    """ZeroMQ endpoint of the first rank's KV events, e.g. `tcp://127.0.0.1:*`; None publishes none."""
     kv_replay: str | None = None
     """Endpoint that sends them again on request."""
 
@@ -53,27 +55,27 @@ class SimulatedEngine:
         self.config = config
         self.port = config.port
         self.admin_port = config.admin_port
-        self._core = EngineModel(config.engine)
-        self._metrics = SimulatedMetrics(self._core, config.model.models)
-        self.kv = None if config.kv_events is None else _publisher(config.kv_events, config.kv_replay)
-        self._book = None if self.kv is None else BlockBook(config.engine.block_size)
-        self._driver = RealTimeEngine(self._core, self._observe)
+        self.publishers: tuple[KvPublisher, ...] = () if config.kv_events is None else _publishers(config)
+        self._ranks = [
+            EngineRank(number, config.engine, publisher, self._observe_pass)
+            for number, publisher in enumerate(self.publishers or [None] * config.ranks)
+        ]
+        self._metrics = SimulatedMetrics([rank.core for rank in self._ranks], config.model.models)
         self._headers = {"x-simulated-engine": config.name} if config.name else {}
         vocabulary = Vocabulary() if config.tokenizer is None else _tokenizer(config.tokenizer)
         self._inference = Inference(
             config=config.model,
-            driver=self._driver,
+            ranks=self._ranks,
             metrics=self._metrics,
             headers=self._headers,
             vocabulary=vocabulary,
-            book=self._book,
         )
         self._runner = web.AppRunner(
             self._application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0
         )
         self._admin_runner = web.AppRunner(self._admin_application(), access_log=None, shutdown_timeout=0.1)
         self._site: web.TCPSite | None = None
-        self._passes: asyncio.Task[None] | None = None
+        self._passes: list[asyncio.Task[None]] = []
         self._open_requests = 0
         self._draining = False
         self._idle = asyncio.Event()
@@ -86,9 +88,9 @@ class SimulatedEngine:
             await self._admin_runner.setup()
             await web.TCPSite(self._admin_runner, self.config.host, self.config.admin_port).start()
             self.admin_port = self._admin_runner.addresses[0][1]
-        if self.kv is not None:
-            self.kv.start()
-        self._passes = asyncio.create_task(self._driver.run())
+        for publisher in self.publishers:
+            publisher.start()
+        self._passes = [asyncio.create_task(rank.driver.run()) for rank in self._ranks]
         await self._set_faults(self.config.faults)
 
     async def drain(self) -> None:
@@ -103,26 +105,21 @@ class SimulatedEngine:
             print(f"drain timed out with {self._open_requests} requests open", flush=True)
 
     async def stop(self) -> None:
-        if self._passes is not None:
-            self._passes.cancel()
+        for passes in self._passes:
+            passes.cancel()
         await self._runner.cleanup()
         await self._admin_runner.cleanup()
-        if self.kv is not None:
-            self.kv.close()
+        for publisher in self.publishers:
+            publisher.close()
 
-    def _observe(self, result: PassResult) -> None:
-        self._metrics.observe_pass(result)
-        if self.kv is not None and self._book is not None:
-            # A block is in host memory before it leaves the device, so that names alone say which one it is.
-            self.kv.publish_batch(
-                self._book.host_events(result.host_stored, [])
-                + self._book.build_events(result.stored, result.removed)
-                + self._book.host_events([], result.host_removed)
-            )
+    def _observe_pass(self, rank: int, result: PassResult) -> None:
+        self._metrics.observe_pass(rank, result)
 
     async def _set_faults(self, faults: tuple[Fault, ...]) -> None:
         self._inference.faults = plan = FaultPlan(faults)
-        self._driver.slow_down(plan.slowness)
+        self._metrics.hidden, self._metrics.idle = plan.list_ranks("hide-rank"), plan.list_ranks("idle-rank")
+        for rank in self._ranks:
+            rank.driver.slow_down(plan.slowness)
         if plan.refuses and self._site is not None:
             await self._site.stop()
             self._site = None
@@ -234,14 +231,10 @@ class SimulatedEngine:
         return await self._get_faults(request)
 
     async def _state(self, _: web.Request) -> web.Response:
-        core = self._core
-        state = {
-            "running": len(core.running),
-            "waiting": len(core.waiting),
-            "kv_usage": core.kv_usage,
-            "open_requests": self._open_requests,
-        }
-        return _json(state | asdict(core.counters))
+        ranks = [rank.describe_state() for rank in self._ranks]
+        whole = {name: sum(rank[name] for rank in ranks) for name in ranks[0]}
+        whole["kv_usage"] /= len(ranks)
+        return _json({**whole, "open_requests": self._open_requests, "ranks": ranks})
 
 
 async def run_server(config: ServerConfig, announce: Callable[[SimulatedEngine], None]) -> None:
@@ -259,10 +252,10 @@ async def run_server(config: ServerConfig, announce: Callable[[SimulatedEngine],
 
 
 # Imported only by the engines that need them: most start without ZeroMQ and tokenizers.
-def _publisher(live: str, replay: str | None) -> "KvPublisher":
-    from pointsman_simulator.kv_publisher import KvPublisher
+def _publishers(config: ServerConfig) -> "tuple[KvPublisher, ...]":
+    from pointsman_simulator.kv_publisher import bind_publishers
 
-    return KvPublisher(live, replay)
+    return bind_publishers(config.kv_events or "", config.kv_replay, config.ranks)
 
 
 def _tokenizer(folder: Path) -> Vocabulary:

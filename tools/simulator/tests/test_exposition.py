@@ -8,7 +8,7 @@ from pointsman_simulator.exposition import SimulatedMetrics
 
 
 def test_asking_for_some_names_gives_their_samples_and_spares_the_histograms(monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics = SimulatedMetrics(EngineModel(), ("m", "n"))
+    metrics = SimulatedMetrics([EngineModel()], ("m", "n"))
     names = ("vllm:num_requests_running", "vllm:cache_config_info", "vllm:request_success_total", "unknown")
     whole = metrics.render_text().splitlines(keepends=True)
 

@@ -8,7 +8,7 @@ const KEPT = 600;
 // From so many engines on the squares of a pool are small.
 const MANY = 300;
 const STATES = {
-  serving: "good", draining: "warn", asleep: "warn", ignored: "warn", not_ready: "warn", failing: "warn", lacking: "warn",
+  serving: "good", draining: "warn", asleep: "warn", ignored: "warn", not_ready: "warn", failing: "warn", lacking: "warn", unheeded: "warn",
   ejected: "bad", suspect: "bad", silent: "bad", unreachable: "bad",
 };
 

@@ -56,6 +56,12 @@ _VERDICTS: Final = {
     "suspect": "gets trial requests only, because it doesn't answer as fast as predicted",
     "failing": "fails requests",
     "lacking": "gets no requests for a model",
+    "unheeded": "gets requests that name another rank, and its own run elsewhere",
+}
+_READ_THE_LOG: Final = "Read the engine's log. It has its share again once it answers like its peers."
+_VERDICT_ADVICE: Final = {
+    "unheeded": "Its engine ignores the header x-data-parallel-rank. Name the member of the body that it reads "
+    "(POINTSMAN_RANK_FIELD of its agent), or let it be one worker that chooses by itself (POINTSMAN_RANKS=1).",
 }
 
 
@@ -66,7 +72,7 @@ def judged(pool: str, views: Iterable[WorkerView]) -> Iterator[DiagnosisLine]:
             words = _VERDICTS.get(view.verdict, f"is {view.verdict}")
             yield warn(
                 f"pool {pool}: {view.worker} {words}: {view.verdict_reason}",
-                "Read the engine's log. It has its share again once it answers like its peers.",
+                _VERDICT_ADVICE.get(view.verdict, _READ_THE_LOG),
             )
 
 

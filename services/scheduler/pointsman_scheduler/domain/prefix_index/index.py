@@ -76,6 +76,13 @@ class PrefixIndex(Holdings):
             self._settle()
         return match_below(self._reported.holder_masks(blocks), self.reach, block_tokens, matched)
 
+    def find_reporters(self, block: int) -> set[int]:
+        """The lives whose engines have reported that they hold this block, and nothing else since."""
+        if self._reported.waiting:
+            self._settle()
+        (mask,) = self._reported.holder_masks(np.array([block], np.uint64))
+        return {number for number, life in self._lives.items() if mask & life.bit}
+
     def write(
         self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False, matched: int = 0
     ) -> None:
