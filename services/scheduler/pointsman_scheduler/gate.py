@@ -279,7 +279,7 @@ def _key(journey: Journey) -> RequestKey:
 
 
 def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[WaitingJourney]:
-    facts, wait_s = journey.request, (journey.deadline_ms - time.time_ns() // 1_000_000) / 1000
+    facts, wait_s = journey.request, hop.find_time_left(journey)
     slo_s = None if facts.slo_ttft_ms is None else facts.slo_ttft_ms / 1000
     late = slo_s is not None and facts.slo_late == REFUSE and slo_s < wait_s
     return Item(

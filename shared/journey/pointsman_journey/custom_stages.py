@@ -54,13 +54,18 @@ class CustomStages:
         if len(payload) > JOURNEY_LIMIT:
             raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
         bus = self._bus
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = bus.clocks.tell_time(journey.edge)
         allowed_s = TIMEOUT_S if stage.timeout_ms is None else stage.timeout_ms / 1000
         due_ms = min(journey.deadline_ms, now_ms + round(allowed_s * 1000))
         waiter = FutureWaiter(bus.replies)
         loop = asyncio.get_running_loop()
         inbox = bus.replies.enter_waiter(waiter, loop.time() + max(0, due_ms - now_ms) / 1000)
-        headers = message_headers.build(Journey.address.type_id, deadline_ms=due_ms, traceparent=traceparent)
+        headers = message_headers.build(
+            Journey.address.type_id,
+            deadline_ms=due_ms,
+            traceparent=traceparent,
+            clock=bus.clocks.read_clock(journey.edge),
+        )
         try:
             bus.link.publish(stage_subject(stage.service), payload, inbox, headers)
         except BusError:

@@ -19,6 +19,7 @@ from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
 from pointsman_journey import elsewhere
 from pointsman_journey.routing_slip import SHADOW, shadowed, skipped, with_memos
+from pointsman_runtime.bus.edge_clocks import EdgeClocks
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.process import Process
@@ -47,6 +48,7 @@ class Onward(Protocol):
     """Takes a stage's outcome: `Journeys` of its service."""
 
     process: Process
+    clocks: EdgeClocks
     custom: bool
     """Whether the service is no stage of the gateway's own: another service asks it, and sends its outcome on."""
 
@@ -88,6 +90,10 @@ class Hop(Generic[M]):
         """The edge's inbox."""
         to = self._reply_to
         return to if isinstance(to, str) else to.inbox()
+
+    def find_time_left(self, journey: Journey) -> float:
+        """Seconds until the journey's deadline, by its edge's clock."""
+        return (journey.deadline_ms - self.onward.clocks.tell_time(journey.edge)) / 1000
 
     def report(self, *, note: str | None = None, outcome: str = "passed") -> StageReport:
         """This stage's entry for the trail, with the time since the message was taken in hand."""

@@ -328,11 +328,13 @@ class _PendingRequest(Waiter):
             raise NoListener(FIRST_STAGE)
         self._sent_to = where.instance if isinstance(where, Direct) else None
         to = _GROUP_SUBJECT if self._sent_to is None else direct_subject(FIRST_STAGE, self._sent_to)
-        hop_deadline = time.time_ns() // 1_000_000 + round(self._budget() * 1000)
+        clock = self._bus.clocks.read_own_clock(request.edge)
+        hop_deadline = clock.at_ms + round(self._budget() * 1000)
         headers = message_headers.build(
             _TYPE_ID,
             deadline_ms=min(hop_deadline, request.deadline_ms),
             traceparent=self._traceparent,
+            clock=clock,
         )
         envelope, body = request.encode(), self._body
         if len(headers) + len(envelope) + 1 + len(body) > self._bus.link.max_payload:

@@ -40,6 +40,7 @@ class Journeys:
         """`shared`: the stages of this process; None for a service that shares its process with no other."""
         self.bus = bus
         self.process = bus.process
+        self.clocks = bus.clocks
         self.custom = bus.process.service not in STAGES
         """Whether the service is no stage of the gateway's own: another service asks it, and sends its outcome on."""
         self.tracing = tracing or Tracing()
@@ -229,8 +230,9 @@ class Journeys:
         if len(payload) > JOURNEY_LIMIT:
             raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
         budget_s = budget_of(journey.attempt, self.hop_budget_s, self.heartbeat.table.slack_s)
-        deadline_ms = min(journey.deadline_ms, time.time_ns() // 1_000_000 + round(budget_s * 1000))
-        headers = message_headers.build(_JOURNEY, deadline_ms=deadline_ms, traceparent=traceparent)
+        clock = self.bus.clocks.read_clock(journey.edge)
+        deadline_ms = min(journey.deadline_ms, clock.at_ms + round(budget_s * 1000))
+        headers = message_headers.build(_JOURNEY, deadline_ms=deadline_ms, traceparent=traceparent, clock=clock)
         self.bus.link.publish(to, payload, reply_to, headers)
 
     def _leave(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:

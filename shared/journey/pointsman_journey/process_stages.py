@@ -57,6 +57,7 @@ class StageRunner:
         self._tracing = tracing
         self._stages = stages
         self._tallies = bus.tallies
+        self._clocks = bus.clocks
         self._tally = bus.new_tally(f"stage.{self.process.service}")
         self._message = message
         self._handler = cast("Handler[Journey]", handler)
@@ -68,8 +69,7 @@ class StageRunner:
         message, body, traceparent = delivery.message, delivery.body, delivery.traceparent
         if not isinstance(message, self._message):
             headers = delivery.headers
-            deadline = message_headers.deadline_ms(headers)
-            if deadline is not None and time.time_ns() // 1_000_000 > deadline:
+            if self._clocks.is_past(message_headers.deadline_ms(headers), message_headers.find_clock(headers)):
                 self._tally.dead += 1
                 return
             document = delivery.payload

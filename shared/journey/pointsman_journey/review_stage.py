@@ -1,6 +1,5 @@
 """One stage on the way back: a review in, its verdict out."""
 
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
@@ -31,8 +30,8 @@ class ReviewStage:
         """Handle one review; returns the rest as a coroutine when the reviewer is asynchronous."""
         review = delivery.message
         if not isinstance(review, ResponseReview):
-            deadline = message_headers.deadline_ms(delivery.headers)
-            if deadline is not None and time.time_ns() // 1_000_000 > deadline:
+            headers = delivery.headers
+            if self._bus.clocks.is_past(message_headers.deadline_ms(headers), message_headers.find_clock(headers)):
                 self._tally.dead += 1
                 return None
             try:

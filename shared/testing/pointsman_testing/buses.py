@@ -12,6 +12,7 @@ from pointsman_journey.hop import Hop, Onward, Outcome, Reply
 from pointsman_journey.journeys import Journeys
 from pointsman_journey.process_stages import ProcessStages
 from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.edge_clocks import EdgeClocks
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.link import Link
 from pointsman_runtime.telling.process import Process
@@ -28,6 +29,7 @@ class _Nowhere(Onward):
 
     def __init__(self, process: Process) -> None:
         self.process = process
+        self.clocks = EdgeClocks()
         self.custom = process.service not in STAGES
 
     def forward(self, journey: Journey, reply_to: str, traceparent: str | None = None) -> None:

@@ -93,7 +93,10 @@ class StageReviewers:
                 return _checked(called, review)
             if not called:
                 headers = message_headers.build(
-                    ResponseReview.address.type_id, deadline_ms=review.deadline_ms, traceparent=traceparent
+                    ResponseReview.address.type_id,
+                    deadline_ms=review.deadline_ms,
+                    traceparent=traceparent,
+                    clock=bus.clocks.read_own_clock(review.edge),
                 )
                 to = self._addresses.message(ResponseReview, (stage.service,))
                 bus.link.publish(to, review.encode(), waiter.inbox(), headers)

@@ -12,6 +12,7 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import subject
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.addresses import KEPT, Addresses
+from pointsman_runtime.bus.edge_clocks import EdgeClocks
 from pointsman_runtime.bus.errors import MessageTooLarge, NoListener, NoReply
 from pointsman_runtime.bus.fan_out import FanOut, Listener
 from pointsman_runtime.bus.hub import Hub
@@ -57,6 +58,7 @@ class Bus:
         """Underneath `link`. The services of this process don't receive messages that are published on it."""
         self.replies: ReplyTable = self.hub.replies
         self.tallies: Tallies = self.hub.tallies
+        self.clocks: EdgeClocks = self.hub.clocks
         self.process = process
         self.addresses = Addresses()
         self._channels: dict[tuple[object, ...], _Channel] = {}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from pointsman_runtime.bus.edge_clocks import EdgeClocks
 from pointsman_runtime.bus.fan_out import FanOut
 from pointsman_runtime.bus.link import Link
 from pointsman_runtime.bus.replies import ReplyTable
@@ -19,6 +20,7 @@ class Hub:
         self.link: Final = FanOut(link)
         self.tallies: Final = Tallies()
         self.replies: Final = ReplyTable(inbox)
+        self.clocks: Final = EdgeClocks()
         self.on_connected: Final[list[Callable[[], None]]] = []
         self.on_disconnected: Final[list[Callable[[], None]]] = []
         self.connection: Final = link

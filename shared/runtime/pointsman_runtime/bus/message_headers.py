@@ -6,7 +6,8 @@ dictionary costs more than decoding a small message.
 
 from typing import Final
 
-from pointsman_contracts.headers import DEADLINE, MESSAGE_ID, TRACEPARENT, TYPE
+from pointsman_contracts.headers import CLOCK, DEADLINE, MESSAGE_ID, TRACEPARENT, TYPE
+from pointsman_runtime.bus.edge_clocks import Reading
 
 LONGEST_TIME: Final = 18
 """Digits of a time in milliseconds; of a number with thousands of them Python makes none."""
@@ -14,6 +15,7 @@ LONGEST_TIME: Final = 18
 _VERSION = b"NATS/1.0"
 _CRLF = b"\r\n"
 
+CLOCK_NAME: Final = f"\r\n{CLOCK}:".encode()
 DEADLINE_NAME: Final = f"\r\n{DEADLINE}:".encode()
 TRACEPARENT_NAME: Final = f"\r\n{TRACEPARENT}:".encode()
 
@@ -37,6 +39,18 @@ def deadline_ms(block: bytes) -> int | None:
     return int(text) if text.isdigit() and len(text) <= LONGEST_TIME else None
 
 
+def find_clock(block: bytes) -> Reading | None:
+    """What the edge's clock showed when the message was sent; None when the message doesn't say it, or not in the form
+    that `build` writes."""
+    words = (find(block, CLOCK_NAME) or "").split(" ")
+    if len(words) != 3:
+        return None
+    edge, setting, at_ms = words
+    if not (edge and _is_number(setting) and _is_number(at_ms)):
+        return None
+    return Reading(edge, int(setting), int(at_ms))
+
+
 def status(block: bytes) -> str | None:
     """The status that the server put into the first line, e.g. `503` for "no responders"."""
     line = block[: block.find(_CRLF)]
@@ -49,14 +63,21 @@ def build(
     deadline_ms: int | None = None,
     traceparent: str | None = None,
     message_id: str | None = None,
+    clock: Reading | None = None,
 ) -> bytes:
     """A header block. No value has a line break: `traceparent` is checked where it enters, or was a header before;
     the others are made of subjects, instance names and numbers."""
     text = f"NATS/1.0\r\n{TYPE}: {type_id}\r\n"
     if deadline_ms is not None:
         text += f"{DEADLINE}: {deadline_ms}\r\n"
+    if clock is not None:
+        text += f"{CLOCK}: {clock.edge} {clock.setting} {clock.at_ms}\r\n"
     if traceparent:
         text += f"{TRACEPARENT}: {traceparent}\r\n"
     if message_id is not None:
         text += f"{MESSAGE_ID}: {message_id}\r\n"
     return (text + "\r\n").encode()
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= LONGEST_TIME
