@@ -16,11 +16,11 @@ from pointsman_contracts.limits import SHARDS, BudgetAsk, BudgetReached, BudgetW
 from pointsman_contracts.response import ResponseCompleted, UnusedAnswer, Usage
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.target import Target
+from pointsman_limits.domain.budgets.charging import End
 from pointsman_limits.domain.budgets.scope import BudgetScopes
 from pointsman_limits.domain.budgets.spending import spending
 from pointsman_limits.domain.limits.book import Book
 from pointsman_limits.keepers.budgets import Budgets
-from pointsman_limits.keepers.ends_reader import End
 from pointsman_limits.keepers.limit_metrics import LimitMetrics
 from pointsman_limits.keepers.shard_keeper import ShardKeeper
 from pointsman_limits.keepers.shared_limiter import SharedLimiter

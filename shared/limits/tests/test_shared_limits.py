@@ -62,7 +62,7 @@ class Node:
         """Of its clock."""
         self.keeper = ShardKeeper(self.service.bus, self.service.heartbeat, store, metrics, self.clock)
         self.limiter = SharedLimiter(self.service.bus, self.service.heartbeat, self.keeper, metrics, self.clock)
-        self.limiter.prices = {"limit": TokenCost()}
+        self.limiter.set_prices({"limit": TokenCost()})
         self.asked: Counter[str] = Counter()
         """Of the messages that it could answer: a busy machine can hold it up for longer than its lease, and then it is
         asked again."""

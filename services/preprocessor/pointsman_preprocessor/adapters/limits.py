@@ -69,7 +69,7 @@ class SharedLimits:
         """Apply a new revision."""
         ask_together(revision.compiled.steps)
         limits: list[Limit] = [processor for processor in revision.compiled.processors if isinstance(processor, Limit)]
-        self.limiter.prices = {limit.name: limit.price for limit in limits if isinstance(limit, TokenLimit)}
+        self.limiter.set_prices({limit.name: limit.price for limit in limits if isinstance(limit, TokenLimit)})
         budgets = [processor for processor in revision.compiled.processors if isinstance(processor, Budget)]
         self._budgets.set_budgets({budget.name: budget.scopes for budget in budgets})
         if limits or budgets:

@@ -9,10 +9,10 @@ from typing import Final, Protocol
 from pointsman_contracts.limits import BudgetReached
 from pointsman_contracts.money import NANOS, dollars
 from pointsman_core.budget_amount import period
+from pointsman_limits.domain.budgets.charging import BudgetCharging, End
 from pointsman_limits.domain.budgets.ledger import BudgetLedger
 from pointsman_limits.domain.budgets.scope import BudgetScopes
-from pointsman_limits.domain.budgets.spending import Spending, spending
-from pointsman_limits.keepers.ends_reader import UNREADABLE, End
+from pointsman_limits.keepers.ends_reader import UNREADABLE
 from pointsman_limits.keepers.limit_metrics import LimitMetrics
 from pointsman_limits.keepers.shard_keeper import ShardKeeper
 from pointsman_runtime.bus.backoff import full_jitter
@@ -27,8 +27,6 @@ LOOK_S: Final = 4.0
 """Interval of checks whether the stream was recreated."""
 SAVED_S: Final = 30.0
 """Maximum interval of saving the place in the stream for an unchanged shard."""
-SEEN: Final = 32_768
-"""Ends that are remembered, so that one which the stream has twice is spent once."""
 _MOST_NAMES: Final = 100
 """Most models without a price that are counted separately."""
 
@@ -48,8 +46,7 @@ class Budgets:
     def __init__(
         self, bus: Bus, ends: Ends, keeper: ShardKeeper, metrics: LimitMetrics, clock: Callable[[], float]
     ) -> None:
-        self.scopes: dict[str, BudgetScopes] = {}
-        """The configured budgets, by name."""
+        self._charging: Final = BudgetCharging()
         self._bus: Final = bus
         self._ends: Final = ends
         self._keeper: Final = keeper
@@ -58,11 +55,6 @@ class Budgets:
         self._wanted: Final = asyncio.Event()
         self._known: Final = asyncio.Event()
         self._asked: Final = asyncio.Event()
-        self._stream = ""
-        self._position = 0
-        """The last event of the stream that was read."""
-        self._seen: Final[dict[int, int]] = {}
-        """Hash of an event → its first place in the stream."""
         self._current = False
         self._looked_at = 0.0
         self._sequences: Final[Counter[str]] = Counter()
@@ -71,7 +63,7 @@ class Budgets:
 
     def set_budgets(self, scopes: dict[str, BudgetScopes]) -> None:
         """Replace the configured budgets."""
-        self.scopes = scopes
+        self._charging.scopes = scopes
         if scopes:
             self._wanted.set()
 
@@ -137,92 +129,44 @@ class Budgets:
         self._known.set()
         following = 1
         while following:
-            before = self._position
+            before = self._charging.position
             ends, following = await self._ends.read_after(before)
             self._seek()
-            if self._position < before:
+            if self._charging.position < before:
                 # A shard with an earlier place was taken over in the meantime: read again from there.
                 following = 1
                 continue
-            self._spend(ends)
+            self._charge(ends)
             self._metrics.spending_behind.set(following)
         for book in self._keeper.kept_books():
             book.budgets.read_all()
 
     async def _look(self) -> None:
-        """Check from time to time whether the stream was recreated: a new one has none of the earlier events."""
+        """Check from time to time whether the stream was created anew."""
         now = time.monotonic()
         if self._current and now - self._looked_at < LOOK_S:
             return
-        stream, last = await self._ends.find_stream()
+        self._charging.follow_stream(*await self._ends.find_stream())
         self._looked_at = now
-        if stream != self._stream:
-            self._position = 0 if self._stream else last
-            self._stream = stream
-            self._seen.clear()
 
     def _seek(self) -> None:
-        """Go back to the earliest place of any shard; a new shard starts at the current place."""
-        began = False
-        for book in self._keeper.kept_books():
-            ledger = book.budgets
-            if ledger.spent_to is None:
-                ledger.begin_counting(self._position, self._stream)
-                began = True
-            elif ledger.spent_in != self._stream:
-                ledger.spent_to, ledger.spent_in = 0, self._stream
-            self._position = min(self._position, ledger.spent_to or 0)
-        if began:
+        if self._charging.seek_place([book.budgets for book in self._keeper.kept_books()]):
             # Requests that spend wait for it.
             self._keeper.save_soon()
 
-    def _spend(self, ends: list[End]) -> None:
-        books = self._keeper.kept_books()
-        reserving = [book.budgets for book in books if book.budgets.open]
-        for end in ends:
-            if self._is_copy(end):
-                continue
-            try:
-                spent = spending(end.body)
-            except ValueError:
-                _log.warning("malformed_message", sequence=end.sequence, size=len(end.body))
-                continue
-            for ledger in reserving:
-                if (ledger.spent_to or 0) < end.sequence:
-                    ledger.close(spent.edge, spent.request_id)
-            if spent.amount is None and spent.used:
-                self._name_unpriced(spent.model)
-            if spent.amount:
-                self._charge(end.sequence, spent, spent.amount)
-        if ends:
-            self._position = ends[-1].sequence
-            for book in books:
-                book.budgets.spent_to = max(book.budgets.spent_to or 0, self._position)
-
-    def _is_copy(self, end: End) -> bool:
-        """Whether the stream has the same event at an earlier place, too: servers that stood still may store one
-        twice."""
-        seen, text = self._seen, hash(end.body)
-        first = seen.get(text)
-        if first is None or end.sequence < first:
-            seen[text] = end.sequence
-            if len(seen) > SEEN:
-                del seen[next(iter(seen))]
-            return False
-        return first < end.sequence
-
-    def _charge(self, sequence: int, spent: Spending, amount: int) -> None:
-        now = self._clock()
-        for name, scopes in self.scopes.items():
-            scope, shard = scopes.values_of(spent.identity, spent.model)
-            book = self._keeper.find_book(shard)
-            if book is not None and (book.budgets.spent_to or 0) < sequence:
-                book.budgets.spend_cost(name, scope, amount, spent.day, now)
-                self._metrics.spent.labels(name).inc(amount / NANOS)
+    def _charge(self, ends: list[End]) -> None:
+        ledgers = {book.shard: book.budgets for book in self._keeper.kept_books()}
+        charged = self._charging.charge_ends(ends, ledgers, self._clock())
+        for end in charged.malformed:
+            _log.warning("malformed_message", sequence=end.sequence, size=len(end.body))
+        for model in charged.unpriced:
+            self._count_unpriced(model)
+        for name, amount in charged.costs:
+            self._metrics.spent.labels(name).inc(amount / NANOS)
 
     def tick(self) -> None:
         """Call about once a second: publish warnings, and keep saved places recent."""
-        if not self.scopes:
+        if not self._charging.scopes:
             return
         self.publish_warnings()
         now = time.monotonic()
@@ -240,7 +184,7 @@ class Budgets:
     def _tell(self, ledger: BudgetLedger) -> None:
         reached, ledger.reached = ledger.reached, []
         for each in reached:
-            scopes = self.scopes.get(each.limit)
+            scopes = self._charging.scopes.get(each.limit)
             whose = {} if scopes is None else scopes.parse_scope(each.scope)
             amount = each.window.soft if each.level == "soft" else each.window.amount
             self._metrics.reached.labels(each.limit, each.level).inc()
@@ -271,7 +215,7 @@ class Budgets:
             except BusError as error:
                 _log.warning("budget_event_lost", budget=each.limit, reason=type(error).__name__)
 
-    def _name_unpriced(self, model: str) -> None:
+    def _count_unpriced(self, model: str) -> None:
         name = model if model in self._unpriced or len(self._unpriced) < _MOST_NAMES else "other"
         if name not in self._unpriced:
             self._unpriced.add(name)

@@ -1,12 +1,12 @@
 """Reads the ends of requests from the stream of events, from any place on, by batches that need no consumer.
 
-Spending is read only from here: the stream has each end, whichever process was stopped in the meantime. `Budgets` knows
-those that it has twice.
+Spending is read only from here: the stream has each end, whichever process was stopped in the meantime.
+`BudgetCharging` knows the ends that it has twice.
 https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-31.md
 """
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 from nats.errors import Error as NatsError
@@ -14,6 +14,7 @@ from nats.js.errors import Error as JetStreamError
 
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY, subject
+from pointsman_limits.domain.budgets.charging import End
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.bus.link import PubSub
@@ -30,14 +31,6 @@ _NOTHING: Final = "404"
 _END: Final = "204"
 UNREADABLE: Final = (NatsError, JetStreamError, BusError, OSError, TimeoutError)
 """Temporary errors: the server is away, or JetStream is."""
-
-
-class End(NamedTuple):
-    """One event."""
-
-    sequence: int
-    """Its sequence in the stream."""
-    body: bytes
 
 
 class EndsReader:

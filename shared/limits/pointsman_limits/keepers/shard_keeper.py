@@ -16,6 +16,7 @@ from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.subjects import ANY
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_limits.domain.limits.book import Book
+from pointsman_limits.domain.limits.handing_over import HandOvers
 from pointsman_limits.domain.limits.keeping import Keeping
 from pointsman_limits.keepers.keeper_ranks import KeeperRanks
 from pointsman_limits.keepers.limit_metrics import LimitMetrics
@@ -26,10 +27,6 @@ from pointsman_runtime.telling.logs import Log
 
 HAND_OVER_S: Final = 0.5
 """Timeout of a keeper that hands over a shard."""
-REMEMBERED_S: Final = 10.0
-"""How long a handed-over shard can be requested again, in case the answer got lost."""
-REFUSED_S: Final = 1.0
-"""How long an instance isn't asked again for a shard that it doesn't keep."""
 LISTENED_S: Final = 5.0
 """How long the start waits for the reports of all keepers."""
 SAID_S: Final = 0.005
@@ -60,8 +57,7 @@ class ShardKeeper:
         self._leases: Final = self._keeping.leases
         self._books: Final = self._keeping.books
         self._snapshots: Final = ShardSnapshots(store, self._keeping, metrics, clock)
-        self._handed: Final[dict[int, tuple[str, bytes, float]]] = {}
-        self._refused: Final[dict[tuple[int, str], float]] = {}
+        self._hand_overs: Final = HandOvers(self.me, self._leases)
         self._fetching: Final[dict[int, asyncio.Task[None]]] = {}
         self._listening: Final = asyncio.Event()
         self._said_at = 0.0
@@ -169,12 +165,11 @@ class ShardKeeper:
         state = self._keeping.hand_over_shard(query.shard, query.to, now)
         if state is not None:
             written = state.encode()
-            self._handed[query.shard] = (query.to, written, now)
+            self._hand_overs.note_handed(query.shard, query.to, written, now)
             self._metrics.count_shard_move("handed_over")
             return written
-        handed = self._handed.get(query.shard)
-        if handed is not None and handed[0] == query.to and now - handed[2] < REMEMBERED_S:
-            return handed[1]
+        if (written := self._hand_overs.find_answer(query.shard, query.to, now)) is not None:
+            return written
         keeper = self.me if self._leases.epoch_of(query.shard) else self._holder(query.shard, now)
         return LimitShard(shard=query.shard, keeper=keeper, at_ms=round(now * 1000)).encode()
 
@@ -195,23 +190,10 @@ class ShardKeeper:
         return holder
 
     def _holder(self, shard: int, now: float) -> str:
-        """Another preprocessor that keeps a shard, if known."""
-        holder = self._leases.other_holder(shard, now)
-        if holder:
-            return holder
-        handed = self._handed.get(shard)
-        if handed is not None and now - handed[2] < REMEMBERED_S:
-            holder = handed[0]
-        else:
-            state = self._snapshots.newest_of(shard)
-            holder = "" if state is None else state.keeper
-        # An earlier version doesn't report its shards.
-        if holder in ("", self.me) or self._leases.knows_keeper(holder) or not self.ranks.is_alive(holder):
-            return ""
-        return "" if self._refused.get((shard, holder), 0.0) > now else holder
+        return self._hand_overs.find_holder(shard, self._snapshots.newest_of(shard), self.ranks.is_alive, now)
 
     def _take(self, shard: int, now: float) -> Book:
-        self._handed.pop(shard, None)
+        self._hand_overs.forget_handed(shard)
         given = self._keeping.is_given(shard)
         book, since = self._keeping.take_book(shard, self._snapshots.newest_of(shard), now)
         if since is not None:
@@ -236,7 +218,7 @@ class ShardKeeper:
             self._keeping.accept_handover(state, holder, now)
             self._say(now)
         else:
-            self._refused[shard, holder] = now + REFUSED_S
+            self._hand_overs.note_refused(shard, holder, now)
 
     def _say(self, now: float) -> None:
         self._said_at = now
