@@ -22,6 +22,7 @@ from pointsman_contracts.kv import KvChange, WorkerKvEvents
 from pointsman_contracts.message import Blob
 from pointsman_scheduler.domain.kv_following import KvFollower
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
+from pointsman_scheduler.domain.prefix_index.index import SWEPT_TOGETHER
 
 MIB: Final = 2**20
 
@@ -129,7 +130,8 @@ def when_full(report: Report, max_bytes: int, workers: int) -> None:
     memory = index.memory()
     report.line("resident memory", (rss() - before) / MIB, "MiB", max_bytes / MIB * 1.1)
     report.line("evicted", memory.evicted_memory - full.evicted_memory, "blocks")
-    report.times("sweep that expires 1,024 blocks", [timed(lambda: index.sweep(1e10, 1024)) for _ in range(20)], 1000.0)
+    swept = f"sweep that expires {SWEPT_TOGETHER:,} blocks"
+    report.times(swept, [timed(lambda: index.sweep(1e10)) for _ in range(40)], 1000.0)
     report.times("forget a worker", [timed(lambda life=life: index.forget(life)) for life in lives[:8]])
     last = [prompt(rng, 32) for _ in range(300)]
     took = [timed(lambda i=i, q=q: index.write(lives[-1], q, 1e10, str(i))) for i, q in enumerate(last)]

@@ -16,7 +16,7 @@ from pointsman_contracts.response import (
     Seam,
     UnusedAnswer,
 )
-from pointsman_contracts.scheduling import CandidateColumns, LegsForecast, ProfileRun, RequestScheduled
+from pointsman_contracts.scheduling import CandidateColumns, LegsForecast, PreludeForecast, ProfileRun, RequestScheduled
 from pointsman_core import why
 from pointsman_core.request_events import Event
 from pointsman_testing.builders import scheduled
@@ -46,6 +46,19 @@ def decision(**changes: object) -> RequestScheduled:
     return scheduled(
         runs=(RUN,), primary="default", endpoints=("a", "b"), trail=trail, queued_ms=4.0, decided_us=300.0, **changes
     )
+
+
+def test_what_an_engine_fetches_before_the_prompt_is_shown_with_each_candidates_share() -> None:
+    columns = replace(COLUMNS, fetched_tokens=(1024, 0, 64))
+    forecast = PreludeForecast(fetched={"host": 1024}, fetch_ms=3.5)
+    found = told(replace(decision(), runs=(replace(RUN, candidates=columns),), prelude=forecast))
+    [shown] = found["decisions"]
+    assert shown["prelude"] == "before the prompt: a fetches 1,024 tokens from host in 3.5 ms, as predicted"
+    assert [(each["worker"], each["fetched"]) for each in shown["runs"][0]["candidates"]] == [
+        ("a", 1024), ("b", 0), ("c", 64),
+    ]  # fmt: skip
+    [plain] = told(decision())["decisions"]
+    assert (plain["prelude"], {each["fetched"] for each in plain["runs"][0]["candidates"]}) == ("", {0})
 
 
 def completed() -> ResponseCompleted:

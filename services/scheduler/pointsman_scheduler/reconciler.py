@@ -25,7 +25,7 @@ from pointsman_scheduler.outlier_actions import RequestMover, VerdictPublisher
 TURN_S: Final = 0.5
 EDGE_GONE_AFTER_S: Final = 10.0
 """An edge without a heartbeat for this long is dead, and its connections to engines with it."""
-SWEEPS: Final = 64
+SWEEPS: Final = 128
 """Sweeps of a pool in one turn; other work goes on between them."""
 ASKED_AT_ONCE: Final = 500
 """Request ids in one question."""

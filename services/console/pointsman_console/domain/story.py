@@ -85,6 +85,7 @@ def _decision(event: RequestScheduled) -> Document:
         "reason": event.reason,
         "short": why.short(event),
         "prompt": why.legs(event),
+        "prelude": why.prelude(event),
         "scheduler": event.source,
         "attempt": event.attempt,
         "prompt_tokens": event.prompt_tokens,
@@ -122,6 +123,7 @@ def _run(run: ProfileRun, *, used: bool) -> Document:
                 "waiting": columns.waiting[row],
                 "kv": columns.kv_usage[row],
                 "matched": columns.matched_tokens[row],
+                "fetched": columns.fetched_tokens[row] if columns.fetched_tokens else 0,
                 "opaque": verdict.worker in columns.opaque,
                 "scores": scores,
             }

@@ -96,6 +96,7 @@ function summary(request, decision) {
       ["Prompt", `${number(decision.prompt_tokens)} tokens, ${number(decision.cached_tokens)} believed cached${decision.prefix ? ` (${decision.prefix})` : ""}`],
       ["Waited", decision.queued_ms || decision.unbound_ms ? `${duration(decision.queued_ms)} in the queue, ${duration(decision.unbound_ms)} for its engine${decision.bound_because ? ` (${decision.bound_because})` : ""}` : "not at all"],
       ...(decision.prompt ? [["Two engines", decision.prompt]] : []),
+      ...(decision.prelude ? [["First", decision.prelude]] : []),
       ["Decided", `in ${Math.round(decision.decided_us)} µs by ${decision.scheduler}`],
       ["Next choices", decision.endpoints.slice(1, 4).join(", ")],
       ["Configuration", `revision ${decision.revision}, policy ${decision.policy}`],
@@ -187,9 +188,12 @@ function candidates(decision, run, several) {
   const title = `Candidates of profile ${run.profile}${run.used ? "" : " (recorded, not used)"}${several ? `, attempt ${decision.attempt}` : ""}`;
   const panel = el("section", { class: "panel" }, el("h2", {}, title));
   if (run.error) panel.append(el("p", { class: "note" }, `It failed: ${run.error}`));
+  // From below the device of an engine.
+  const fetches = run.candidates.some((each) => each.fetched);
   const heads = [
     ["Endpoint", false], ["Total", false], ...scorers.map((name) => [`${name} × ${run.weights[name]}`, false]),
-    ["Verdict", false], ["Running", true], ["Waiting", true], ["KV cache", true], ["Cached", true], ["Report's age", true],
+    ["Verdict", false], ["Running", true], ["Waiting", true], ["KV cache", true], ["Cached", true],
+    ...(fetches ? [["Fetched", true]] : []), ["Report's age", true],
   ];
   const lines = run.candidates.map((each) =>
     el(
@@ -199,7 +203,7 @@ function candidates(decision, run, several) {
       el("td", {}, measure(each.total, most, `total of ${each.worker}`)),
       ...scorers.map((name) => el("td", {}, measure(each.scores[name], 1, `${name} of ${each.worker}`))),
       el("td", { class: "reason" }, each.chosen ? tag("chosen", "good") : each.removed ? tag("removed", "warn") : "", ` ${each.chosen ? "" : each.words}`),
-      ...[each.opaque ? "own counts" : number(each.running), each.opaque ? "" : number(each.waiting), each.opaque ? "" : percent(each.kv), number(each.matched), each.age_ms < 0 ? "none" : duration(each.age_ms)].map((text) => el("td", { class: "number" }, text)),
+      ...[each.opaque ? "own counts" : number(each.running), each.opaque ? "" : number(each.waiting), each.opaque ? "" : percent(each.kv), number(each.matched), ...(fetches ? [number(each.fetched)] : []), each.age_ms < 0 ? "none" : duration(each.age_ms)].map((text) => el("td", { class: "number" }, text)),
     ),
   );
   panel.append(
