@@ -253,7 +253,7 @@ class Handlers:
         """Record an attempt of a request: its limits, and its failure if another model served the request."""
         window = self._window(model)
         if window is not None:
-            window.record_limit(attempt, now)
+            window.record_limit(attempt, completed.at_ms, now)
             if attempt.target != completed.target:
                 window.count_failed(attempt, now)
 

@@ -107,11 +107,11 @@ def test_completions_leave_the_window_after_five_minutes() -> None:
 def test_a_provider_that_asks_for_a_pause_or_has_little_quota_left_is_known_for_it() -> None:
     window = ModelWindow()
     window.record_limit(
-        Attempt(worker="o", outcome="limited", status=429, limited_until_ms=9_000, remaining=0.0), 100.0
+        Attempt(worker="o", outcome="limited", status=429, limited_until_ms=39_000, remaining=0.0), 9_000, 100.0
     )
-    window.record_limit(Attempt(worker="o", outcome="answered", status=200, remaining=0.25), 110.0)
+    window.record_limit(Attempt(worker="o", outcome="answered", status=200, remaining=0.25), 19_000, 110.0)
     told = window.build_statistics("gpt", 111.0, source="c", sequence=1, at_ms=8_000)
-    assert (told.limited_until_ms, told.remaining) == (9_000, 0.25)
+    assert (told.limited_until_ms, told.remaining) == (27_000, 0.25)
     later = window.build_statistics("gpt", 171.0, source="c", sequence=2, at_ms=9_000)
     assert (later.limited_until_ms, later.remaining) == (None, None)
 
@@ -119,8 +119,8 @@ def test_a_provider_that_asks_for_a_pause_or_has_little_quota_left_is_known_for_
 def test_a_shorter_pause_that_comes_later_does_not_end_a_longer_one() -> None:
     window = ModelWindow()
     for until_ms in (9_000, 5_000):
-        window.record_limit(Attempt(worker="o", outcome="limited", status=429, limited_until_ms=until_ms), 100.0)
-    assert window.build_statistics("gpt", 100.0, source="c", sequence=1, at_ms=6_000).limited_until_ms == 9_000
+        window.record_limit(Attempt(worker="o", outcome="limited", status=429, limited_until_ms=until_ms), 4_000, 100.0)
+    assert window.build_statistics("gpt", 100.0, source="c", sequence=1, at_ms=6_000).limited_until_ms == 11_000
 
 
 def test_a_model_that_hands_a_request_on_has_failed_it_unless_it_only_asked_for_a_pause() -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Journey, JourneyChanges, Stage, retold
@@ -60,7 +61,12 @@ class Handlers:
         self._standing.pool_changed(snapshot, time.monotonic())
 
     def statistics(self, statistics: ModelStatistics) -> None:
-        """Statistics of a model arrived."""
+        """Statistics of a model arrived. Their pause ends by the clock of the host that sent them, which may differ
+        from this one's."""
+        until_ms = statistics.limited_until_ms
+        if until_ms is not None:
+            now_ms = time.time_ns() // 1_000_000
+            statistics = replace(statistics, limited_until_ms=now_ms + until_ms - statistics.at_ms)
         self._standing.model_changed(statistics)
 
     def completed(self, end: ResponseCompleted) -> None:

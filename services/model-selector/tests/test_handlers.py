@@ -33,6 +33,7 @@ models:
 selectors:
   cheap: {models: [small, fine], filters: [healthy], scorers: [cost], fallbacks: 1}
   idle: {models: [small, fine], filters: [capable], scorers: [active-requests]}
+  paused: {models: [small, fine], filters: [rate-limited], scorers: [cost]}
   blind: {models: [small], filters: [capable]}
   empty: {filters: [group]}
 """
@@ -219,3 +220,18 @@ async def test_processors_run_once_the_model_is_selected(buses: Buses) -> None:
     journey = (await eventually(lambda: world.journeys))[0]
     assert journey.headers[-1] == HeaderEdit(name="x-chosen", value="base")
     assert [report.stage for report in journey.trail][-2:] == ["model-selector", "model-selector/set-headers"]
+
+
+@pytest.mark.parametrize("skew_ms", [-3_600_000, 0, 3_600_000])
+async def test_a_providers_pause_ends_by_the_clock_of_the_host_that_reports_it(world: World, skew_ms: int) -> None:
+    at_ms = builders.unix_ms() + skew_ms
+    for model, pause_ms in (("small", 30_000), ("fine", -1_000)):
+        told = ModelStatistics(
+            model=model, source="c", sequence=1, at_ms=at_ms, limited_until_ms=at_ms + pause_ms, remaining=None
+        )
+        world.handlers.statistics(told)
+    world.send("paused")
+    await eventually(lambda: world.journeys)
+    target = world.journeys[0].target
+    assert target is not None
+    assert target.model == "tuned"

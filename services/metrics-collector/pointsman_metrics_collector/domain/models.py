@@ -80,7 +80,7 @@ class ModelWindow:
 
     def __init__(self) -> None:
         self._slots: deque[_Slot] = deque()
-        self._limited_until_ms: int | None = None
+        self._limited_until = float("-inf")
         self._remaining: float | None = None
         self._remaining_at = 0.0
 
@@ -120,10 +120,11 @@ class ModelWindow:
             slot.tokens += answer.usage.completion_tokens
             slot.token_count += answers
 
-    def record_limit(self, attempt: Attempt, now: float) -> None:
-        """Record a provider's reported rate limit."""
+    def record_limit(self, attempt: Attempt, told_ms: int, now: float) -> None:
+        """Record a provider's reported rate limit. `told_ms`: when the edge reported it, by the edge's clock, which may
+        differ from this host's."""
         if attempt.limited_until_ms is not None:
-            self._limited_until_ms = max(attempt.limited_until_ms, self._limited_until_ms or 0)
+            self._limited_until = max(self._limited_until, now + (attempt.limited_until_ms - told_ms) / 1000)
         if attempt.remaining is not None:
             self._remaining, self._remaining_at = attempt.remaining, now
 
@@ -131,7 +132,7 @@ class ModelWindow:
         """The message of this model."""
         self._forget(int(now // SLOT_S))
         slots = self._slots
-        pauses = self._limited_until_ms is not None and self._limited_until_ms > at_ms
+        pause_s = self._limited_until - now
         told = now - self._remaining_at < QUOTA_S
         return ModelStatistics(
             model=model,
@@ -144,7 +145,7 @@ class ModelWindow:
             ttft_ms=_mean(sum(slot.ttft_ms for slot in slots), sum(slot.ttft_count for slot in slots)),
             itl_ms=_mean(sum(slot.itl_ms for slot in slots), sum(slot.itl_count for slot in slots)),
             output_tokens=_mean(sum(slot.tokens for slot in slots), sum(slot.token_count for slot in slots)),
-            limited_until_ms=self._limited_until_ms if pauses else None,
+            limited_until_ms=at_ms + round(pause_s * 1000) if pause_s > 0 else None,
             remaining=self._remaining if told else None,
         )
 
