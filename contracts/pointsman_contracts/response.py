@@ -69,6 +69,7 @@ class Attempt(Part, frozen=True, kw_only=True):
     for which a second endpoint was asked), `missing` (404 that names a model
     or adapter, 404 or 405 for the whole path), `stalled` (a scheduler moved the request: no first byte for far longer
     than predicted), `drained` (its engine drains, and the request moved, whether its answer had begun or not),
+    `preempted` (a background request that gave way to others, whether its answer had begun or not),
     `unsupported` (the provider doesn't support a field), `escalated` (a cascade went on to another model)."""
     status: int | None = None
     took_ms: float = always(0.0)

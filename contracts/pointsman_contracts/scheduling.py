@@ -174,6 +174,8 @@ class ReservationChange(Part, frozen=True, kw_only=True):
     """Whether the prompt has images, sound, video or files: nothing tells how long these take."""
     flow: str | None = None
     """The flow that the request shares capacity in, as `RequestFacts.fairness_id`; None for the default flow."""
+    background: bool = False
+    """Whether the request gives way to others: its priority is `BATCH_PRIORITY` or less."""
 
 
 class UnboundRequest(Part, frozen=True, kw_only=True):

@@ -47,8 +47,8 @@ class MoveRequests(Message, frozen=True, kw_only=True):
     """Asks an edge to end these requests' attempts at a worker and to send them elsewhere, each at most once. A request
     stays where the first byte of its answer has come, and where the edge knows no other endpoint.
 
-    Sent by the scheduler that made the reservation, when the worker hasn't answered for far longer than predicted;
-    answered with `MovedRequests`. It may come twice.
+    Sent by the scheduler that made the reservation, when the worker hasn't answered for far longer than predicted, or
+    when the requests give way to others; answered with `MovedRequests`. It may come twice.
     """
 
     address: ClassVar[Address] = Address("ctl", "edge", "move-requests", route=("edge",))
@@ -60,6 +60,9 @@ class MoveRequests(Message, frozen=True, kw_only=True):
     avoid: tuple[str, ...] = always(())
     """Workers to go to only where there is no other: schedulers find them unwell."""
     reason: str = always("")
+    gives_way: bool = always(False)
+    """The requests are background work: each is decided again, unless a part of its answer has left for the client. Its
+    answer may have come in part, and the worker is well."""
 
 
 class MovedRequests(Message, frozen=True, kw_only=True):

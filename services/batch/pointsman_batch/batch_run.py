@@ -23,6 +23,7 @@ from pointsman_batch.domain.lines import (
 )
 from pointsman_batch.domain.outputs import CANCELLED, EXPIRED, NO_ANSWER, kind_of
 from pointsman_batch.domain.verdict import LineAnswer, LineTries
+from pointsman_batch.domain.window import is_batch_at_risk
 from pointsman_batch.line_at_work import LineAtWork
 from pointsman_batch.run_tools import RunTools
 from pointsman_contracts.batch import ENDED, BatchRecord, LineProblem, LineResult
@@ -54,7 +55,9 @@ class BatchRun:
         """1 for each line that has a result."""
         self._completed = 0
         self._failed = 0
-        self._token = ""
+        self._tokens: Final[dict[bool, str]] = {}
+        """Of the lent identities, by whether lines risk to expire."""
+        self._lending: Final = asyncio.Lock()
         self._working: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         """Set when the record or a line changed."""
@@ -81,10 +84,10 @@ class BatchRun:
         finally:
             await end_all((beating, working))
             await end_all(self._working)
-            if self._token:
+            for token in self._tokens.values():
                 # Otherwise it ends by itself, soon after its batch.
                 with suppress(NatsError, TimeoutError, OSError):
-                    await self._tools.lending.take_back(self._token)
+                    await self._tools.lending.take_back(token)
 
     async def release(self) -> None:
         """Let another replica run the batch at once."""
@@ -180,7 +183,6 @@ class BatchRun:
         record, tools = self._record, self._tools
         self._done = bytearray(record.total)
         await try_until_done("results of a batch", self._read_done)
-        self._token = await tools.lending.lend_identity(record.id, record.identity, record.expires_ms)
         number = -1
         async for data in input_lines(self._tools, self._record):
             number += 1
@@ -203,6 +205,28 @@ class BatchRun:
             except TimeoutError:
                 break
         await end_all(self._working)
+
+    async def _lend(self) -> str:
+        """The token of the identity that lines have now."""
+        record, now_ms = self._record, self._now_ms()
+        urgent = is_batch_at_risk(
+            done=self._completed + self._failed,
+            total=record.total,
+            begun_ms=record.in_progress_ms or now_ms,
+            expires_ms=record.expires_ms,
+            now_ms=now_ms,
+        )
+        async with self._lending:
+            if urgent not in self._tokens:
+                lending = self._tools.lending
+
+                async def lend() -> None:
+                    self._tokens[urgent] = await lending.lend_identity(
+                        record.id, record.identity, record.expires_ms, urgent=urgent
+                    )
+
+                await try_until_done("identity of a batch", lend)
+        return self._tokens[urgent]
 
     @property
     def goes_on(self) -> bool:
@@ -230,7 +254,7 @@ class BatchRun:
             _log.error("line_failed", error, batch=self.batch)
 
     async def _run_line(self, work: LineAtWork, line: BatchLine) -> None:
-        answer = await work.answer_line(self._token)
+        answer = await work.answer_line(self._lend)
         if answer is not None:
             await self._keep(line, answer, work.tries)
 

@@ -1,6 +1,7 @@
 """One request of a batch or of a work queue: it has a slot while it is open, and is sent again while that can help."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from pointsman_batch.adapters.gateway import Gateway
@@ -65,13 +66,13 @@ class LineAtWork:
             self._has_slot = False
             self._slots.give_back()
 
-    async def answer_line(self, token: str) -> LineAnswer | None:
-        """The answer that is the line's result; None when the line was given up first. The line has a slot. `token`: of
-        the identity that is lent to it."""
+    async def answer_line(self, token: Callable[[], Awaitable[str]]) -> LineAnswer | None:
+        """The answer that is the line's result; None when the line was given up first. The line has a slot. `token`:
+        gives that of the identity that is lent to it now."""
         request = self._request
         while True:
             request_id = f"{request.request_id}-{self.tries.attempt}"
-            answer = await self._gateway.send_line(request.endpoint, request.body, token, request_id)
+            answer = await self._gateway.send_line(request.endpoint, request.body, await token(), request_id)
             verdict = judge(answer, self.tries)
             self._metrics.answers.labels(verdict).inc()
             if verdict == "refused":

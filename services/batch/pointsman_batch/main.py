@@ -63,7 +63,7 @@ def build(service: Service[BatchSettings]) -> None:
         batches=batches,
         files=files,
         results=LineResults(service.open_bucket(RESULTS_BUCKET), chunks),
-        lending=Lending(service.open_bucket(LENT_BUCKET), settings.line_priority),
+        lending=Lending(service.open_bucket(LENT_BUCKET), settings.line_priority, settings.urgent_priority),
         gateway=gateway,
         slots=slots,
         metrics=BatchMetrics(service.registry, lambda: slots.pace.at_work, lambda: slots.pace.limit),

@@ -5,6 +5,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from pointsman_contracts.priority import BATCH_PRIORITY
 from pointsman_edge.taking_in.request_headers import IDENTITY_HEADERS
 from pointsman_edge.taking_in.trust import Network
 from pointsman_runtime.configuring.settings import ServiceSettings
@@ -46,10 +47,12 @@ class BatchSettings(ServiceSettings):
     """Batches that this replica runs at once; their lines share its requests evenly."""
     lines_at_once: int = Field(default=64, ge=1)
     """Most requests that this replica has open at once."""
-    room_below: float = Field(default=0.5, gt=0)
-    """Lines begin while the saturation of their model's pool is below this."""
-    line_priority: int = Field(default=-100, ge=-1000, le=1000)
-    """Priority of lines in the scheduler's queues; requests of clients have 0."""
+    room_below: float = Field(default=1.0, gt=0)
+    """Lines begin while the saturation of their model's pool is below this; then they wait at the scheduler."""
+    line_priority: int = Field(default=BATCH_PRIORITY, ge=-1000, le=1000)
+    """Priority of lines in the scheduler's queues; requests of clients have 0, background work has -100 or less."""
+    urgent_priority: int = Field(default=0, ge=-1000, le=1000)
+    """Priority of lines that risk to expire."""
     line_timeout_s: float = Field(default=900.0, gt=0)
     """How long the answer to a line may take."""
     longest_window_s: float = Field(default=7 * 86400.0, gt=0)

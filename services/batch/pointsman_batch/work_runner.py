@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final, cast
 
 import orjson
@@ -12,6 +13,7 @@ from pointsman_batch.adapters.callbacks import Callbacks
 from pointsman_batch.adapters.work_queue import ACK_S, TakenItem, WorkStreams
 from pointsman_batch.domain.outputs import NO_ANSWER
 from pointsman_batch.domain.verdict import LineAnswer
+from pointsman_batch.domain.window import is_item_at_risk
 from pointsman_batch.domain.work_items import (
     INVALID,
     ITEM_EXPIRED,
@@ -70,8 +72,8 @@ class WorkRunner:
         self._callbacks: Final = Callbacks()
         self._tasks: Final[dict[asyncio.Task[None], TakenItem]] = {}
         self._keys: Final[set[ItemKey]] = set()
-        self._tokens: Final[dict[tuple[str, WorkQueue], str]] = {}
-        """Bearer tokens by day (`WorkRequest.batch`) and the settings of the queue."""
+        self._tokens: Final[dict[tuple[str, WorkQueue, bool], str]] = {}
+        """Bearer tokens by day (`WorkRequest.batch`), the settings of the queue, and whether items risk to expire."""
 
     async def run_items(self) -> None:
         """Take and run items for ever."""
@@ -164,9 +166,8 @@ class WorkRunner:
         answer: LineAnswer | None = None
         try:
             async with asyncio.timeout(max(0.0, left_s)):
-                token = await self._token_of(item.stored.queue, queue, request.batch)
                 if await work.wait_for_slot():
-                    answer = await work.answer_line(token)
+                    answer = await work.answer_line(partial(self._lend, item, request, queue))
         except TimeoutError:
             pass  # it has expired
         finally:
@@ -224,15 +225,18 @@ class WorkRunner:
         await try_until_done("result of an item", write)
         return written[-1]
 
-    async def _token_of(self, name: str, queue: WorkQueue, batch: str) -> str:
-        key = (batch, queue)
+    async def _lend(self, item: TakenItem, request: WorkRequest, queue: WorkQueue) -> str:
+        """The token of the identity that the item has now."""
+        batch, stored = request.batch, item.stored
+        urgent = is_item_at_risk(stored_ms=stored.stored_ms, expires_ms=request.expires_ms, now_ms=self._now_ms())
+        key = (batch, queue, urgent)
         token = self._tokens.get(key)
         if token is None:
             expires_ms = (created_ms_of(batch) or 0) + _DAY_MS + LONGEST_WINDOW_MS
-            lending, identity = self._tools.lending, identity_of(name, queue)
+            lending, identity = self._tools.lending, identity_of(stored.queue, queue)
 
             async def lend() -> None:
-                self._tokens[key] = await lending.lend_identity(batch, identity, expires_ms)
+                self._tokens[key] = await lending.lend_identity(batch, identity, expires_ms, urgent=urgent)
 
             await try_until_done("identity of a queue", lend)
             token = self._tokens[key]

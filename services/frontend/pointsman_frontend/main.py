@@ -8,6 +8,7 @@ from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_frontend.adapters.app import LAST_WORDS_S, EdgeApp, HttpEdge, HttpRequest
+from pointsman_frontend.adapters.background_requests import BackgroundRequests
 from pointsman_frontend.adapters.batch_door import BatchDoor
 from pointsman_frontend.adapters.cascades import Cascades
 from pointsman_frontend.adapters.connection_bounds import Bounds
@@ -63,7 +64,9 @@ class Frontend:
             self.writes,
         )
         edge.leave = forwarder.legs.leave
-        edge.move_off = DrainedEngines(edge, self._engines, partial(_find_outgoing, edge)).move_off
+        find_outgoing = partial(_find_outgoing, edge)
+        edge.give_way = BackgroundRequests(self._engines, find_outgoing).give_way
+        edge.move_off = DrainedEngines(edge, self._engines, find_outgoing).move_off
 
     def tick(self) -> None:
         """Call every `TICK_S`."""

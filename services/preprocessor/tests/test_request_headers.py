@@ -2,6 +2,7 @@
 
 import pytest
 
+from pointsman_contracts.priority import BATCH_PRIORITY
 from pointsman_core.refusal import Refusal
 from pointsman_preprocessor.domain.request_headers import HEADERS_LIMIT, LONGEST_VALUE, read_headers
 
@@ -34,6 +35,13 @@ def test_a_session_token_is_no_credential() -> None:
 def test_a_trusted_proxy_sets_priority_and_fairness() -> None:
     facts = read_headers({"x-pointsman-priority": "-3", "x-pointsman-fairness-id": "team-a"})
     assert (facts.priority, facts.fairness_id) == (-3, "team-a")
+
+
+@pytest.mark.parametrize("name", ["x-priority", "x-pointsman-priority"])
+def test_a_client_may_put_its_own_request_behind_all_others(name: str) -> None:
+    assert read_headers({name: "batch", "x-pointsman-objective": "urgent"}).priority == BATCH_PRIORITY
+    assert read_headers({name: "batch", "x-pointsman-objective": "urgent"}).objective is None
+    assert read_headers({"x-priority": "batch", "x-pointsman-priority": "7"}).priority == 7
 
 
 @pytest.mark.parametrize("name", ["priority", "x-priority", "x-llm-d-inference-fairness-id", "x-fairness-id"])

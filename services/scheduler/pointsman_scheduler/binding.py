@@ -17,6 +17,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_hosting.configuration import Configuration, Revision
 from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
+from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.late_binding import TELL_AGAIN_MS, Bound
 from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
@@ -149,7 +150,15 @@ class _Kept(NamedTuple):
 class Binding:
     """`decide` is called for each request that flow control lets pass."""
 
-    def __init__(self, pools: Pools, choose: Choose, announcer: DecisionPublisher) -> None:
+    def __init__(
+        self,
+        pools: Pools,
+        choose: Choose,
+        announcer: DecisionPublisher,
+        stop_requests: Callable[[str, list[Hold]], None],
+    ) -> None:
+        """`stop_requests`: asks the edges to send these requests of a pool into the stages again."""
+        self._stop_requests: Final = stop_requests
         self._pools: Final = pools
         self._choose: Final = choose
         self._announcer: Final = announcer
@@ -208,6 +217,10 @@ class Binding:
         if binder.version != before or (len(binder) and now - self._told.get(pool.pool, 0.0) >= TELL_AGAIN_MS / 1000.0):
             self._told[pool.pool] = now
             self._announcer.record_waiting(pool.pool)
+        if binder.background.running:
+            stopped = pool.find_stopped(now)
+            if stopped:
+                self._stop_requests(name, stopped)
         at = pool.look_at(now)
         if at is not None:
             self._timers.wake_after(name, at - now)

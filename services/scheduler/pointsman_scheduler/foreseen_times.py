@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pointsman_contracts.journey import Journey, RequestFacts
-from pointsman_contracts.timing import TIMES
 from pointsman_delay.foresight import EngineSight, Foreseen, foresee
 from pointsman_plugins.scheduling.arrays import Floats
-from pointsman_plugins.scheduling.worker import DECODE, NEVER, Worker
+from pointsman_plugins.scheduling.worker import Worker
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.serving import may_serve
 
 
 class ForeseenAnswer(NamedTuple):
@@ -31,7 +31,7 @@ def time_in_stages(journey: Journey) -> float:
 def serving_engines(pool: PoolScheduler, name: str, now: float) -> list[Worker]:
     """The workers that answer, are healthy, and aren't known to lack this model or adapter."""
     workers = pool.fleet.workers if pool.laid_out else [*pool.fleet.present]
-    return [worker for worker in workers if _may_serve(worker, name, now)]
+    return [worker for worker in workers if may_serve(worker, name, now)]
 
 
 def foresee_in_pool(
@@ -71,13 +71,3 @@ def _matched(pool: PoolScheduler, facts: RequestFacts) -> Floats | None:
     matched = index.match(blocks, facts.block_tokens)
     fetched = index.match_below(blocks, facts.block_tokens, matched) if index.reach else None
     return matched if fetched is None else matched + np.add.reduce(list(fetched.values()))
-
-
-def _may_serve(worker: Worker, name: str, now: float) -> bool:
-    return (
-        worker.state == "serving"
-        and not worker.standing.ejected
-        and bool(worker.roles & DECODE)
-        and (now - worker.heard <= TIMES.worker_silent_s or now <= worker.excused_until)
-        and worker.lacking.get(name, NEVER) <= now
-    )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
+from pointsman_contracts.priority import BATCH_PRIORITY
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.service_level import REFUSE
 from pointsman_core.refusal import Refusal
@@ -170,6 +171,9 @@ class Gate:
             self._metrics.of(queue.pool.pool).count_drop(Drop.CANCELLED.name.lower())
             return hop.refuse(Drop.CANCELLED.build_refusal(retry_after_s=1.0))
         if not flow.policy.settings.enabled or books.find_reservation(key) is not None:
+            return self._binding.decide(journey, hop, 0.0)
+        if journey.request.priority <= BATCH_PRIORITY:
+            # It doesn't wait for room here, but for an engine with capacity left.
             return self._binding.decide(journey, hop, 0.0)
         now = time.monotonic()
         if queue.lets_pass(journey.request.priority, now) or queue.pool.known_bad(now):

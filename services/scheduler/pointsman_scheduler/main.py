@@ -55,7 +55,8 @@ def build(service: Service[SchedulerSettings]) -> None:
     announcer = DecisionPublisher(service.bus, service.heartbeat, pools, metrics)
     replica = Replica(service.bus, service.heartbeat, pools, metrics)
     chooser = Chooser(configuration, pools, announcer, metrics)
-    binding = Binding(pools, chooser.decide, announcer)
+    mover = RequestMover(service.bus, metrics)
+    binding = Binding(pools, chooser.decide, announcer, mover.stop_requests)
     joint = JointChooser(
         configuration, pools, metrics.models_chosen, lambda pool, priority: gate.has_room(pool, priority)
     )
@@ -68,7 +69,6 @@ def build(service: Service[SchedulerSettings]) -> None:
         lambda journey: levels.hold_to_level(joint.settle_model(journey)),
     )
     handlers = Handlers(pools, gate, replica, metrics)
-    mover = RequestMover(service.bus, metrics)
     reconciler = Reconciler(
         bus=service.bus,
         heartbeat=service.heartbeat,

@@ -27,6 +27,7 @@ class PoolMetrics:
         self.ignored: Final = parent.ignored.labels(pool).inc
         self.released: Final = parent.released.labels(pool).inc
         self.moved: Final = parent.moved.labels(pool).inc
+        self.count_stops: Final = parent.background_stops.labels(pool).inc
         self.parked: Final = parent.parked.labels(pool).inc
         self.queued: Final = parent.queued_seconds.labels(pool).observe
         self._bound: Final = parent.bound
@@ -95,6 +96,12 @@ class SchedulerMetrics:
         self.moved: Final = Counter(
             "pointsman_scheduler_moved",
             "Requests that edges moved off a worker that didn't answer, as this scheduler asked",
+            ["pool"],
+            registry=registry,
+        )
+        self.background_stops: Final = Counter(
+            "pointsman_scheduler_background_stops",
+            "Background requests that left their engine for others, as this scheduler asked",
             ["pool"],
             registry=registry,
         )

@@ -8,7 +8,7 @@ from typing import Final
 
 from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.verdicts import MovedRequests, MoveRequests, WorkerVerdict, WorkerVerdicts
-from pointsman_plugins.scheduling.worker import Worker
+from pointsman_plugins.scheduling.worker import Hold, Worker
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.errors import BusError
@@ -82,23 +82,44 @@ class RequestMover:
     def move_requests(self, pool: str, overdue: Iterable[Overdue], mine: Callable[[str], bool]) -> None:
         """Ask for the requests of schedulers that are `mine` to look after."""
         for worker, holds, avoid in overdue:
-            by_edge: dict[str, list[str]] = {}
-            for hold in holds:
-                if mine(hold.scheduler):
-                    by_edge.setdefault(hold.change.edge, []).append(hold.change.request_id)
-            for edge, ids in by_edge.items():
-                for start in range(0, len(ids), ASKED_AT_ONCE):
-                    query = MoveRequests(
-                        pool=pool,
-                        worker=worker.name,
-                        boot_id=worker.registration.boot_id,
-                        request_ids=tuple(ids[start : start + ASKED_AT_ONCE]),
-                        avoid=avoid,
-                        reason=worker.standing.reason or "it doesn't answer in time",
-                    )
-                    task = asyncio.get_running_loop().create_task(self._ask_edge(query, edge))
-                    self._asking.add(task)
-                    task.add_done_callback(self._asking.discard)
+            reason = worker.standing.reason or "it doesn't answer in time"
+            self._ask_edges(pool, worker, [hold for hold in holds if mine(hold.scheduler)], avoid, reason)
+
+    def stop_requests(self, pool: str, stopped: Iterable[Hold]) -> None:
+        """Ask for background requests of this scheduler: other requests came to their engines."""
+        by_worker: dict[str, list[Hold]] = {}
+        for hold in stopped:
+            by_worker.setdefault(hold.worker.name, []).append(hold)
+        for holds in by_worker.values():
+            self._ask_edges(pool, holds[0].worker, holds, (), "other requests came to its engine", gives_way=True)
+
+    def _ask_edges(
+        self,
+        pool: str,
+        worker: Worker,
+        holds: Iterable[Hold],
+        avoid: tuple[str, ...],
+        reason: str,
+        *,
+        gives_way: bool = False,
+    ) -> None:
+        by_edge: dict[str, list[str]] = {}
+        for hold in holds:
+            by_edge.setdefault(hold.change.edge, []).append(hold.change.request_id)
+        for edge, ids in by_edge.items():
+            for start in range(0, len(ids), ASKED_AT_ONCE):
+                query = MoveRequests(
+                    pool=pool,
+                    worker=worker.name,
+                    boot_id=worker.registration.boot_id,
+                    request_ids=tuple(ids[start : start + ASKED_AT_ONCE]),
+                    avoid=avoid,
+                    reason=reason,
+                    gives_way=gives_way,
+                )
+                task = asyncio.get_running_loop().create_task(self._ask_edge(query, edge))
+                self._asking.add(task)
+                task.add_done_callback(self._asking.discard)
 
     async def _ask_edge(self, query: MoveRequests, edge: str) -> None:
         try:
@@ -107,7 +128,9 @@ class RequestMover:
             # The next sweep names them again.
             _log.warning("edge_not_asked", edge=edge, requests=len(query.request_ids), reason=type(error).__name__)
             return
-        if moved.request_ids:
+        if query.gives_way:
+            self._metrics.of(query.pool).count_stops(len(moved.request_ids))
+        elif moved.request_ids:
             self._metrics.of(query.pool).moved(len(moved.request_ids))
             _log.warning(
                 "requests_moved",

@@ -54,7 +54,7 @@ class Counter:
         metrics = SchedulerMetrics(self.registry, lambda: self.pools)
         announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, metrics)
         chooser = Chooser(self.configuration, self.pools, announcer, metrics)
-        self.binding = Binding(self.pools, chooser.decide, announcer)
+        self.binding = Binding(self.pools, chooser.decide, announcer, lambda pool, stopped: None)
         self.gate = Gate(service.heartbeat, self.pools, metrics, self.binding, lambda journey: journey)
         replica = Replica(service.bus, service.heartbeat, self.pools, metrics)
         self.handlers = Handlers(self.pools, self.gate, replica, metrics)

@@ -29,12 +29,12 @@ from pointsman_testing.recorded_traffic import RandomTraffic, replayed
 from pointsman_testing.scheduler_bench import LIFE, Bench
 
 READ_ONLY = {
-    "pool": {"decide", "look_at", "known_bad", "laid_out"},
+    "pool": {"decide", "look_at", "known_bad", "laid_out", "find_stopped"},
     "books": {
         "edge_gone", "put", "confirm", "take_off", "drop_requests_on", "set_observers", "find_reservation",
         "reservations_of", "ended", "ended_before", "doubtful", "end_earlier_decisions",
     },
-    "binder": {"counts", "holds", "put", "silent", "look_at", "bind", "worker_of", "waiting"},
+    "binder": {"counts", "holds", "put", "silent", "look_at", "bind", "worker_of", "waiting", "count_peers"},
     "index": {
         "join", "describe", "lay_out", "forget", "cleared", "match", "write", "confirm", "retract", "stored", "removed",
         "retold", "sweep", "memory", "bits", "thawed", "held", "has_reports", "add_answer",

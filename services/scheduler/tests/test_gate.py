@@ -62,7 +62,7 @@ class Desk:
         self.metrics = SchedulerMetrics(registry, lambda: self.pools)
         announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, self.metrics)
         chooser = Chooser(self.configuration, self.pools, announcer, self.metrics)
-        binding = Binding(self.pools, chooser.decide, announcer)
+        binding = Binding(self.pools, chooser.decide, announcer, lambda pool, stopped: None)
         self.gate = Gate(service.heartbeat, self.pools, self.metrics, binding, lambda journey: journey)
         self.handlers = Handlers(
             self.pools, self.gate, Replica(service.bus, service.heartbeat, self.pools, self.metrics), self.metrics

@@ -61,7 +61,7 @@ class World:
         self.metrics = SchedulerMetrics(registry, lambda: self.pools)
         announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, self.metrics)
         chooser = Chooser(self.configuration, self.pools, announcer, self.metrics)
-        binding = Binding(self.pools, chooser.decide, announcer)
+        binding = Binding(self.pools, chooser.decide, announcer, lambda pool, stopped: None)
         self.full: set[str] = set()
         joint = JointChooser(
             self.configuration, self.pools, self.metrics.models_chosen, lambda pool, _: pool not in self.full

@@ -49,7 +49,7 @@ class Surroundings:
         self.registry = CollectorRegistry()
         metrics = SchedulerMetrics(self.registry, lambda: self.pools)
         announcer = DecisionPublisher(self.scheduler.bus, self.scheduler.heartbeat, self.pools, metrics)
-        binding = Binding(self.pools, undecided, announcer)
+        binding = Binding(self.pools, undecided, announcer, lambda pool, stopped: None)
         gate = Gate(self.scheduler.heartbeat, self.pools, metrics, binding, lambda journey: journey)
         self.reconciler = Reconciler(
             self.scheduler.bus,

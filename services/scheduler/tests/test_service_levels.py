@@ -55,7 +55,7 @@ class World:
         metrics = SchedulerMetrics(self.registry, lambda: self.pools)
         announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, metrics)
         chooser = Chooser(self.configuration, self.pools, announcer, metrics)
-        binding = Binding(self.pools, chooser.decide, announcer)
+        binding = Binding(self.pools, chooser.decide, announcer, lambda pool, stopped: None)
         levels = ServiceLevels(
             self.configuration, self.pools, metrics.late, lambda pool, priority: self.gate.foresee_wait(pool, priority)
         )

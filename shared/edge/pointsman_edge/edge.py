@@ -134,6 +134,8 @@ class Edge:
         self.responses: Final = StoredResponses()
         self.leave: Leave = _stay
         """Ends the attempts of requests at a worker. An edge that doesn't send its requests itself can't."""
+        self.give_way: Leave = _stay
+        """Ends the attempts of background requests at a worker, as `leave`."""
         self.move_off: Callable[[OverdueDrain], None] = _stay_there
         """Moves requests off an engine that has drained. An edge that doesn't send its requests itself can't."""
         self.all_ended: asyncio.Event | None = None
@@ -154,7 +156,10 @@ class Edge:
         return OpenRequests(request_ids=tuple(each for each in query.request_ids if each in self.open))
 
     def move_requests(self, query: MoveRequests) -> MovedRequests:
-        """Send requests elsewhere that wait at a worker which makes no progress."""
+        """Send requests elsewhere that wait at a worker which makes no progress, or that give way to others."""
+        if query.gives_way:
+            left = self.give_way(query.worker, frozenset(query.request_ids), query.reason)
+            return MovedRequests(request_ids=tuple(left))
         now = time.monotonic()
         for worker in query.avoid:
             self.load.record_failure(worker, now)

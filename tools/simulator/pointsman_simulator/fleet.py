@@ -231,10 +231,12 @@ class SimulatedFleet:
         policy: RoutingPolicy,
         decided: Callable[[int], None] = lambda _: None,
         ways: Sequence[float] = (),
+        *,
+        always: bool = False,
     ) -> Outcomes:
         """Feed the trace through the policy and run every request to its end. `decided` is called with the number of
         requests so far. `ways` are milliseconds that each request takes to its engine, beside the lag of the dispatch;
-        empty for none.
+        empty for none; `always`: a `LatePolicy` is asked to bind even while no request of the trace waits.
 
         Requests that arrive at the same instant are decided one after the other, in the order of the trace. In a closed
         loop a request arrives when those that it waits for have ended here.
@@ -251,10 +253,11 @@ class SimulatedFleet:
         count = waiting = 0
         now = 0.0
         while arrivals.next_at < math.inf or waiting or arrivals.has_unknown:
-            until = min(arrivals.next_at, late.look_at()) if late is not None and waiting else arrivals.next_at
+            asked = waiting or always
+            until = min(arrivals.next_at, late.look_at()) if late is not None and asked else arrivals.next_at
             if arrivals.has_unknown and any(worker.can_begin for worker in self._workers):
                 until = now
-            now = self._next_moment(now, until) if waiting or arrivals.has_unknown else until
+            now = self._next_moment(now, until) if asked or arrivals.has_unknown else until
             load = self._advance(now, policy, arrivals)
             while arrivals.next_at <= now:
                 at, index = arrivals.pop()
@@ -266,12 +269,20 @@ class SimulatedFleet:
                     self._submit(outcomes, index, worker, now)
                 count += 1
             decided(count)
-            if late is not None and waiting:
+            if late is not None and (waiting or always):
                 for request_index, worker in late.bind(now, load):
                     waiting -= 1
                     self._submit(outcomes, request_index, worker, now)
         self._advance(math.inf, policy, arrivals)
         return outcomes
+
+    def add_sequence(self, worker: int, sequence: EngineSequence, now: float) -> None:
+        """Send an engine a request that isn't of the trace; its number is none of the trace's."""
+        self._workers[worker].submit_sequence(sequence, now)
+
+    def drop_sequence(self, worker: int, sequence: EngineSequence) -> bool:
+        """End such a request. False when it has ended by itself."""
+        return self._workers[worker].engine.drop_sequence(sequence)
 
     def _arrival(self, index: int, request: TraceRequest, now: float, load: Load) -> Arrival:
         return Arrival(

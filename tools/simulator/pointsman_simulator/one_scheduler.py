@@ -135,6 +135,14 @@ class OneScheduler:
             raise outcome.refusal
         return outcome
 
+    def name_of(self, row: int) -> str:
+        """The worker's name."""
+        return self._names[row]
+
+    def row_of(self, name: str) -> int:
+        """The worker's row."""
+        return self._row[name]
+
     def chosen_row(self, outcome: Scheduled) -> int:
         """The engine that was chosen."""
         return self._row[outcome.endpoints[0].name]

@@ -71,6 +71,13 @@ class KvChanged:
     host_removed: list[int] = field(default_factory=list[int])
 
 
+class BackgroundLoad(NamedTuple):
+    """A batch of equal requests; no prompt shares a block with another one."""
+
+    prompt_tokens: int = 512
+    output_tokens: int = 128
+
+
 class EngineReport(NamedTuple):
     """A load report of one engine: a row of `Load`."""
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pointsman_contracts.journey import RequestFacts
+from pointsman_contracts.priority import BATCH_PRIORITY
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.one_scheduler import OneScheduler, hashes
-from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, Reported
+from pointsman_simulator.policy import Arrival, BackgroundLoad, Completed, KvChanged, Load, Observation, Reported
 
 PEER_LAG_MS: Final = 1.0
 """Until a scheduler knows of another one's decision."""
@@ -110,6 +111,40 @@ class SchedulerPolicy:
         chosen = None if isinstance(outcome, Postponed) else self._sent_to(scheduler, outcome, arrival.request)
         self._tell_waiting(scheduler)
         return chosen
+
+    def offer_background(self, request: int, load: BackgroundLoad, attempt: int, worker: int | None = None) -> bool:
+        """Offer the first scheduler a request of a batch now. `worker`: the engine that it goes to; None: the request
+        waits until the policy finds one. Returns whether it is on its way."""
+        scheduler = self.schedulers[0]
+        asked = ScheduleRequest(
+            request_id=str(request),
+            facts=RequestFacts(
+                api="",
+                prompt_tokens=load.prompt_tokens,
+                tokens_exact=True,
+                block_tokens=self._block_tokens,
+                max_output_tokens=load.output_tokens,
+                stream=False,
+                priority=BATCH_PRIORITY,
+                workers=None if worker is None else (scheduler.name_of(worker),),
+            ),
+            model="model",
+            attempt=attempt,
+        )
+        outcome = scheduler.decide(asked, self._now, self._seed * 1_000_003 + request)
+        if isinstance(outcome, Postponed):
+            return False
+        self._sent_to(scheduler, outcome, request)
+        return True
+
+    def find_stopped(self) -> list[tuple[int, int]]:
+        """The requests of batches that leave their engines now, and the engines; they are off the books."""
+        scheduler, now = self.schedulers[0], self._now / 1000.0
+        found = scheduler.pool.find_stopped(now)
+        for hold in found:
+            scheduler.pool.books.take_off(hold, now)
+            del self._sent[int(hold.change.request_id)]
+        return [(int(hold.change.request_id), scheduler.row_of(hold.worker.name)) for hold in found]
 
     def prefiller(self, request: int) -> int | None:
         """See `LegPolicy`; each request is asked about once."""

@@ -16,17 +16,20 @@ class Lending:
     """Makes bearer tokens. A token is in the memory of this process alone, its hash in the bucket: what reads the
     bucket can't send requests. Methods raise nats errors and TimeoutError."""
 
-    def __init__(self, bucket: Bucket, priority: int) -> None:
+    def __init__(self, bucket: Bucket, priority: int, urgent_priority: int) -> None:
         self._bucket: Final = bucket
-        self._priority: Final = priority
+        self._priorities: Final = priority, urgent_priority
 
-    async def lend_identity(self, batch: str, identity: dict[str, JsonValue], expires_ms: int) -> str:
-        """A token with which requests have this identity, until some time after the batch expires."""
+    async def lend_identity(
+        self, batch: str, identity: dict[str, JsonValue], expires_ms: int, *, urgent: bool = False
+    ) -> str:
+        """A token with which requests have this identity, until some time after the batch expires. `urgent`: they risk
+        to expire."""
         token = f"{LENT_PREFIX}{secrets.token_urlsafe(32)}"
         lent = LentIdentity(
             batch=batch,
             identity=identity,
-            priority=self._priority,
+            priority=self._priorities[urgent],
             expires_ms=expires_ms + AFTER_END_MS,
         )
         await self._bucket.put(_digest(token), lent.encode())

@@ -5,7 +5,7 @@ import time
 from pointsman_contracts.journey import Target
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_edge.edge import Edge
-from pointsman_edge.sending.moving_on import DRAINED
+from pointsman_edge.sending.moving_on import BLAMELESS
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.request_span import operation, server
 from pointsman_frontend.adapters.engine_connection import EndpointFailed
@@ -45,7 +45,7 @@ class AttemptReports:
         next_worker = following.worker if following else None
         edge.metrics.failed_attempts[failure.outcome] += 1
         edge.events.attempt_failed(record, edge.boot_of(record.pool, worker), next_worker)
-        if failure.outcome == DRAINED:
+        if failure.outcome in BLAMELESS:
             return
         # One line when an engine begins to fail; the events have every request.
         if edge.load.record_failure(worker, time.monotonic()):

@@ -18,7 +18,16 @@ from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
-from pointsman_edge.sending.moving_on import DRAINED, FAILED, NO_TRIES, STALLED, Tries, is_doubtful, weight
+from pointsman_edge.sending.moving_on import (
+    BLAMELESS,
+    DRAINED,
+    FAILED,
+    NO_TRIES,
+    STALLED,
+    Tries,
+    is_doubtful,
+    weight,
+)
 from pointsman_edge.sending.packed_vectors import with_packed_vectors
 from pointsman_edge.sending.provider_book import ProviderRequestParts
 from pointsman_edge.sending.retry_budget import RetryBudgets
@@ -112,9 +121,12 @@ class Forwarder:
                 left[:] = [each for each in left if each.url != following.url]
             # A client that is gone needs no other answer.
             may_follow = tries.may_follow and not final(failure) and request.record.outcome is None
-            if may_follow and failure.outcome == DRAINED:
+            if may_follow and failure.outcome in BLAMELESS:
                 self._reports.report_failure(request.record, failure, None)
-                following = await self._further.find_for_drained(request, headers, budget, left)
+                if failure.outcome == DRAINED:
+                    following = await self._further.find_for_drained(request, headers, budget, left)
+                else:
+                    following = await self._further.find_for_preempted(request, headers, left)
                 continue
             moved = failure.outcome == STALLED
             following = self._further.find_next(request.record.pool, left, budget, free=moved) if may_follow else None
@@ -358,7 +370,7 @@ class Forwarder:
             if broken is not None:
                 outcome = None
                 raise broken from None
-            if (moves or cut.outcome == DRAINED) and not client.started:
+            if (moves or cut.outcome in BLAMELESS) and not client.started:
                 outcome = record.first_byte_at = record.tail = None
                 raise EndpointFailed(cut.outcome, str(cut)) from None
             outcome = "cut_off"

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from pointsman_contracts.reply import ChosenEndpoint, Decision
+from pointsman_core.refusal import Refusal
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.moving_on import failed_workers
@@ -54,6 +55,22 @@ class FurtherEndpoints:
             record.pool, request.decision.target, failed_workers(record.attempts)
         )
 
+    async def find_for_preempted(
+        self, request: Outgoing, headers: Headers, left: list[ChosenEndpoint]
+    ) -> ChosenEndpoint:
+        """The endpoint for a background request that gave way to others: of a new decision, which may wait. Raises
+        Refusal when there is none."""
+        again = await self._decide_moved(request, headers, left, within_s=None)
+        if again is None:
+            raise Refusal(
+                429,
+                "The request gave way to others, and no engine had capacity left since; retry later.",
+                type="rate_limit_error",
+                code="no_capacity_left",
+                retry_after_s=1.0,
+            )
+        return again
+
     async def decide_again(
         self, request: Outgoing, headers: Headers, budget: RetryBudget, left: list[ChosenEndpoint], *, free: bool
     ) -> ChosenEndpoint | None:
@@ -61,7 +78,7 @@ class FurtherEndpoints:
         `headers`: for engines, without a decision's. `left`: gets its further endpoints. `free`: the request leaves a
         drained engine, which may happen often, and takes nothing from the budget."""
         if free:
-            return await self._decided_for_drained(request, headers, left)
+            return await self._decide_moved(request, headers, left)
         tried = failed_workers(request.record.attempts)
         snapshot = self._edge.pools.get(request.record.pool)
         if request.decide_again is None or snapshot is None or all(view.worker in tried for view in snapshot.workers):
@@ -77,13 +94,18 @@ class FurtherEndpoints:
             return None
         return self._take_decision(request, decision, headers, untried, left)
 
-    async def _decided_for_drained(
-        self, request: Outgoing, headers: Headers, left: list[ChosenEndpoint]
+    async def _decide_moved(
+        self,
+        request: Outgoing,
+        headers: Headers,
+        left: list[ChosenEndpoint],
+        within_s: float | None = DECIDED_WITHIN_S,
     ) -> ChosenEndpoint | None:
+        """An endpoint of a new decision for a request that left a well engine."""
         record, decision = request.record, None
         if request.decide_again is not None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(DECIDED_WITHIN_S):
+                async with asyncio.timeout(within_s):
                     decision = await request.decide_again()
         if decision is None:
             return None

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from pointsman_contracts.priority import BATCH_PRIORITY
 from pointsman_core.given_worker import PREFILLER, WORKER, given_worker
 from pointsman_core.refusal import Refusal
 from pointsman_core.subset import HEADERS as SUBSET
@@ -19,6 +20,9 @@ from pointsman_plugins.preprocessing import HeaderFacts
 from pointsman_preprocessor.domain.known_agents import MARKED_BY
 
 _PRIORITY: Final = "x-pointsman-priority"
+_OWN_PRIORITY: Final = "x-priority"
+_BATCH: Final = "batch"
+"""The only value of `x-priority`, which any client may send, that counts: it puts the own request behind all others."""
 _OBJECTIVE: Final = ("x-pointsman-objective", "x-gateway-inference-objective")
 _FAIRNESS: Final = ("x-pointsman-fairness-id", "x-gateway-inference-fairness-id")
 _SESSION: Final = "x-session-id"
@@ -27,7 +31,19 @@ _TTFT: Final = ("x-pointsman-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms
 _ITL: Final = ("x-pointsman-slo-itl-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 
 _OPTIONS: Final = frozenset(
-    {_PRIORITY, *_OBJECTIVE, *_FAIRNESS, _SESSION, *_TTFT, *_ITL, *SUBSET, *WORKER, *PREFILLER, *MARKED_BY}
+    {
+        _PRIORITY,
+        _OWN_PRIORITY,
+        *_OBJECTIVE,
+        *_FAIRNESS,
+        _SESSION,
+        *_TTFT,
+        *_ITL,
+        *SUBSET,
+        *WORKER,
+        *PREFILLER,
+        *MARKED_BY,
+    }
 )
 """Every header that decides something."""
 
@@ -68,12 +84,12 @@ def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
         return HeaderFacts(readable, dropped)
     get = headers.get
     priority = _first(headers, (_PRIORITY,))
-    objective = _first(headers, _OBJECTIVE) if priority is None else None
+    objective = _first(headers, _OBJECTIVE) if priority is None and get(_OWN_PRIORITY) != _BATCH else None
     return HeaderFacts(
         readable=readable,
         dropped=dropped,
         session=_identifier(_SESSION, get(_SESSION)),
-        priority=_priority(priority),
+        priority=BATCH_PRIORITY if priority is None and get(_OWN_PRIORITY) == _BATCH else _priority(priority),
         objective=None if objective is None else _identifier(_OBJECTIVE[0], objective),
         fairness_id=_identifier(_FAIRNESS[0], _first(headers, _FAIRNESS)) or "",
         slo_ttft_ms=_milliseconds(headers, _TTFT),
@@ -144,6 +160,8 @@ def _identifier(name: str, value: str | None) -> str | None:
 def _priority(value: str | None) -> int:
     if value is None:
         return 0
+    if value == _BATCH:
+        return BATCH_PRIORITY
     try:
         priority = int(value)
     except ValueError:
@@ -151,7 +169,8 @@ def _priority(value: str | None) -> int:
     if abs(priority) > HIGHEST_PRIORITY:
         raise Refusal(
             400,
-            f"Invalid header '{_PRIORITY}': expected an integer from {-HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}.",
+            f"Invalid header '{_PRIORITY}': expected `{_BATCH}`, or an integer from {-HIGHEST_PRIORITY} to "
+            f"{HIGHEST_PRIORITY}.",
             code="invalid_header",
         )
     return priority

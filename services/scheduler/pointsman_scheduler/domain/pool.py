@@ -11,6 +11,7 @@ import numpy as np
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_contracts.message import NO_BYTES, Blob
+from pointsman_contracts.priority import BATCH_PRIORITY
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
@@ -25,6 +26,7 @@ from pointsman_plugins.scheduling.run import NO_ENDPOINTS, UNKNOWN_WORKER, Run, 
 from pointsman_plugins.scheduling.worker import Hold, Worker
 from pointsman_scheduler.domain.cache_room import FleetRoom
 from pointsman_scheduler.domain.fetching import with_fetched
+from pointsman_scheduler.domain.giving_way import bind_background, find_stopped, wait_or_refuse
 from pointsman_scheduler.domain.kv_changes import apply_told
 from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import Binder, Bound, LateBindingPolicy, NeedsRoom
@@ -34,7 +36,7 @@ from pointsman_scheduler.domain.outlier_detection import Overdue
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.domain.reasons import counted, describe_age
-from pointsman_scheduler.domain.selecting import select_endpoints, select_with_room
+from pointsman_scheduler.domain.selecting import prefer_worker, select_endpoints, select_with_room
 
 WAIT_FOR_STREAM_S: Final = 2.0
 """How long the trial of a worker that doesn't answer waits for a request with a stream."""
@@ -149,6 +151,10 @@ class PoolScheduler:
             if not allowed.size:
                 names = ", ".join(request.facts.workers)
                 return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])
+        if request.facts.priority <= BATCH_PRIORITY:
+            outcome = wait_or_refuse(request, policy, self.binder, self.books, now)
+            if outcome is not None:
+                return outcome
         figures = fleet.figures()
         matched = reached = self.index.match(request.blocks, request.facts.block_tokens, figures[MATCHED])
         request.fetched = None
@@ -186,13 +192,13 @@ class PoolScheduler:
             trial = self._trial(request, selection, now)
             if trial:
                 late = None
-        if late is not None and not held:
+        if not held:
             if request.bound is None:
                 # The end of a pass is heard by first tokens, which an answer that isn't streamed doesn't tell.
-                if request.facts.stream and self._waits(request, selection, reached, now, late):
+                if late and request.facts.stream and self._waits(request, selection, reached, now, late):
                     return Postponed(request, fleet.names[selection.primary.chosen[0]])
-            elif request.bound:
-                _prefer(selection.primary, request.bound, fleet)
+            elif request.bound and stays is None:
+                prefer_worker(selection.primary, request.bound, fleet)
         workers, primary = fleet.workers, selection.primary
         sight = Sight(workers, fleet.names, now, figures, fleet.opaque)
         headers: list[HeaderEdit] = []
@@ -242,7 +248,12 @@ class PoolScheduler:
         # Index and predictions are laid out by the last decision's fleet: after a change of it, those who wait go.
         names = fleet.names if self.laid_out else ()
         bound = self.binder.bind(now * 1000.0, names, self._late, self._matched)
-        return bound or self.binder.room_queue.bind_next(now * 1000.0, self.scheduler, self._seen_room(now))
+        bound = bound or self.binder.room_queue.bind_next(now * 1000.0, self.scheduler, self._seen_room(now))
+        return bound or bind_background(fleet, self.binder, self.policies[-1] if self.policies else None, now)
+
+    def find_stopped(self, now: float) -> list[Hold]:
+        """The background requests of this scheduler that leave their engines now; each is named once."""
+        return find_stopped(self.fleet, self.binder, self.books, self.policies[-1] if self.policies else None, now)
 
     def _seen_room(self, now: float) -> FleetRoom | None:
         """The room of the engines; None where no request waits for it any more."""
@@ -252,7 +263,7 @@ class PoolScheduler:
         return policy.see_room(self.fleet, now, self._match_blocks)
 
     def look_at(self, now: float) -> float | None:
-        """When to call `bind` even without new reports; None while no request waits."""
+        """When to call `bind` and `find_stopped` even without new reports; None while there is no need."""
         at = self.binder.look_at(now * 1000.0)
         return None if at is None else at / 1000.0
 
@@ -280,7 +291,7 @@ class PoolScheduler:
         # Its request may wait until it is moved: a first byte is missed sooner than a whole answer.
         if worker.standing.hung and not request.facts.stream and now - worker.standing.retry_at < WAIT_FOR_STREAM_S:
             return ""
-        _prefer(primary, worker.name, self.fleet)
+        prefer_worker(primary, worker.name, self.fleet)
         return worker.standing.reason if primary.chosen[0] == worker.row else ""
 
     def _waits(
@@ -373,6 +384,7 @@ class PoolScheduler:
                 blocks_precise=facts.blocks_precise,
                 streamed=facts.stream,
                 flow=facts.fairness_id or None,
+                background=facts.priority <= BATCH_PRIORITY,
                 media=bool(facts.features) and not _MEDIA.isdisjoint(facts.features),
             )
             if request.fetched is not None and leg == selection.prompt_leg:
@@ -382,15 +394,3 @@ class PoolScheduler:
             as_matched = False  # a reservation may take memory from what other workers hold
             holds.append(hold)
         return holds
-
-
-def _prefer(run: Run, worker: str, fleet: Fleet) -> None:
-    """Put the worker first, if it is still a candidate."""
-    found = fleet.find(worker)
-    if found is None or not found.present or not np.any(run.candidates.indices() == found.row):
-        return
-    if found.row in run.chosen:
-        run.chosen.remove(found.row)
-    else:
-        run.chosen.pop()
-    run.chosen.insert(0, found.row)

@@ -4,6 +4,7 @@ import numpy as np
 
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import BROKEN, Removed, Run, Selection
 from pointsman_scheduler.domain.cache_room import FleetRoom
@@ -85,3 +86,15 @@ def _refusal(everyone: Candidates, runs: list[Run]) -> Refusal:
     why = f" ({counted(reasons_of(last))})" if last.exhausted is not None and last.removed else ""
     pool = everyone.fleet.workers[0].registration.pool
     return exhausted.refusal(f"No endpoint of pool {pool!r} can take this request: {last.error}{why}.")
+
+
+def prefer_worker(run: Run, worker: str, fleet: Fleet) -> None:
+    """Put the worker first, if it is still a candidate."""
+    found = fleet.find(worker)
+    if found is None or not found.present or not np.any(run.candidates.indices() == found.row):
+        return
+    if found.row in run.chosen:
+        run.chosen.remove(found.row)
+    else:
+        run.chosen.pop()
+    run.chosen.insert(0, found.row)

@@ -24,6 +24,19 @@ class Band(Section):
     """Which request of a flow goes first."""
 
 
+class Background(Section):
+    """How much work of requests with the priority of batches an engine runs beside other requests."""
+
+    harm: float = Field(default=0.03, ge=0, le=1)
+    """By which share background requests may make the steps of an engine's other requests longer, as predicted."""
+    prompt_time: float = Field(default=0.1, ge=0, le=1)
+    """Share of an engine's time that prompts of background requests may take while it has other requests."""
+    alone: int = Field(default=4, ge=0)
+    """Most background requests of an engine, also of one without other requests."""
+    prompts: int = Field(default=2, ge=1)
+    """Of these, most whose prompts aren't computed yet."""
+
+
 class FlowControl(Section):
     """Requests wait in the scheduler while the pool is saturated, and get the best endpoint when they leave.
 
@@ -40,6 +53,8 @@ class FlowControl(Section):
     """For priorities of 0 and above that `bands` doesn't list."""
     negative_band: Band = Band(max_requests=0)
     """For requests that may be shed: by default none of them waits."""
+    background: Background = Background()
+    """For requests with a priority of -100 or less: they wait until an engine has capacity left."""
     max_requests: int | None = Field(default=20000, ge=0)
     """Most requests that wait in all bands together. At the limit, a new request displaces the latest one of a lower
     band."""

@@ -22,6 +22,9 @@ MISSING: Final = "missing"
 TIMEOUT: Final = "timeout"
 STALLED: Final = "stalled"
 DRAINED: Final = "drained"
+PREEMPTED: Final = "preempted"
+BLAMELESS: Final = frozenset({DRAINED, PREEMPTED})
+"""The request left by an order, whether its answer had begun or not. The endpoint is well."""
 
 STARTS: Final = 2
 """Endpoints that may begin to work on one request. An endpoint that got the request and gave no status may have begun;
@@ -106,5 +109,6 @@ def weight(outcome: str, status: int | None) -> int:
 
 
 def failed_workers(attempts: Iterable[Attempt]) -> set[str]:
-    """The workers that failed a request: it doesn't go to them again. One that drained hasn't failed it."""
-    return {attempt.worker for attempt in attempts if attempt.outcome != DRAINED}
+    """The workers that failed a request: it doesn't go to them again. One that it left by an order hasn't failed
+    it."""
+    return {attempt.worker for attempt in attempts if attempt.outcome not in BLAMELESS}

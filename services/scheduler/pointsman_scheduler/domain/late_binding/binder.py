@@ -8,6 +8,7 @@ from pointsman_delay.estimator import DelayEstimator
 from pointsman_delay.outlook import Outlook
 from pointsman_plugins.scheduling.arrays import Floats, greatest
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
+from pointsman_scheduler.domain.late_binding.background_queue import BackgroundQueue
 from pointsman_scheduler.domain.late_binding.bursts import Bursts
 from pointsman_scheduler.domain.late_binding.pass_plan import Queued, fill
 from pointsman_scheduler.domain.late_binding.peers import Peers
@@ -44,6 +45,8 @@ class Binder:
         self._waiting: dict[RequestKey, Unbound] = {}
         self.room_queue: Final = RoomQueue()
         """Requests that wait until an engine has room for their prompts: none is planned for them."""
+        self.background: Final = BackgroundQueue()
+        """Requests that give way to others: they wait until an engine has capacity left."""
         self._bursts: Final = Bursts()
         self._peers: Final = Peers()
         self._theirs: list[Unbound] = []
@@ -58,7 +61,7 @@ class Binder:
 
     def __len__(self) -> int:
         """Number of waiting requests."""
-        return len(self._waiting) + len(self.room_queue)
+        return len(self._waiting) + len(self.room_queue) + len(self.background)
 
     @property
     def waiting(self) -> list[Unbound]:
@@ -134,7 +137,8 @@ class Binder:
     def cancel(self, request: RequestKey) -> bool:
         """Remove a request that is over. Returns whether it waited."""
         if self._waiting.pop(request, None) is None:
-            return self.room_queue.remove_waiting(request) is not None
+            removed = self.room_queue.remove_waiting(request) or self.background.remove_waiting(request)
+            return removed is not None
         self.version += 1
         return True
 
@@ -143,7 +147,7 @@ class Binder:
         unbound = self._waiting.get(request)
         if unbound is not None:
             return self._take(unbound, now, Because.CLOSING)
-        entry = self.room_queue.remove_waiting(request)
+        entry = self.room_queue.remove_waiting(request) or self.background.remove_waiting(request)
         return None if entry is None else entry.leave_because(now, Because.CLOSING)
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
@@ -159,6 +163,10 @@ class Binder:
         """Whether it is time to note that another scheduler lives."""
         return self._peers.silent(scheduler, now)
 
+    def count_peers(self, now: float) -> int:
+        """Other schedulers of this pool that live."""
+        return self._peers.count(now)
+
     def heard(self, scheduler: str, now: float) -> None:
         """Another scheduler of this pool is known to live."""
         self._peers.heard(scheduler, now)
@@ -168,6 +176,9 @@ class Binder:
         at = min(self._wake_at, now + LOOK_AGAIN_MS) if self._waiting else math.inf
         if len(self.room_queue):
             at = min(at, self.room_queue.look_at)
+        background = self.background
+        if len(background) or background.running:
+            at = min(at, background.look_at(now))
         return None if at == math.inf else max(now + SOONEST_MS, at)
 
     def bind(self, now: float, names: tuple[str, ...], policy: LateBindingPolicy | None, match: Match) -> list[Bound]:
