@@ -7,7 +7,7 @@ from pointsman_edge.deciding.policy import useless_alone
 from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect, surroundings
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
-from pointsman_frontend.adapters.app import LAST_WORDS_S, EdgeApp, HttpEdge, HttpRequest
+from pointsman_frontend.adapters.app import EdgeApp
 from pointsman_frontend.adapters.background_requests import BackgroundRequests
 from pointsman_frontend.adapters.batch_door import BatchDoor
 from pointsman_frontend.adapters.cascades import Cascades
@@ -17,6 +17,7 @@ from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_connection import bounded
+from pointsman_frontend.adapters.http_request import LAST_WORDS_S, HttpEdge, HttpRequest
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.providers import Providers
