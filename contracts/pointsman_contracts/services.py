@@ -269,6 +269,7 @@ SERVICES: Final = (
             "regret.sums-answer.v1",
             "limits.shard.v1",
             "api.key.v1",
+            "batch.record.v1",
         ),
     ),
 )

@@ -16,6 +16,7 @@ from pointsman_console.adapters.results import Results
 from pointsman_console.adapters.rollback import Rollback, RollbackRefused
 from pointsman_console.adapters.stream import event
 from pointsman_console.domain import story, usage_rows
+from pointsman_console.domain.batch_rows import list_batch_rows
 from pointsman_console.domain.fleet import COLUMNS
 from pointsman_console.domain.revision_rows import KeptRevision, listed, shown
 from pointsman_console.domain.rights import LONGEST_KEY, Right, digest, right_of
@@ -171,6 +172,13 @@ class StoredState:
         found, count = standings(shards, config, time.time())
         rows: list[JsonValue] = [each.to_document() for each in found]
         return {"rows": rows, "count": count}
+
+    async def list_batches(self) -> JsonValue:
+        """Every batch with its progress. Raises Failed."""
+        try:
+            return list_batch_rows(await self._buckets.read_batches(), time.time_ns() // 1_000_000)
+        except BucketsUnreadable as error:
+            raise Failed(503, str(error)) from error
 
     async def list_revisions(self) -> JsonValue:
         """Every stored configuration. Raises Failed."""

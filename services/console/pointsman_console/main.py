@@ -69,6 +69,7 @@ def build(service: Service[ConsoleSettings]) -> None:
         decision=recorder.ask_story,
         usage=recorder.ask_usage,
         limits=stored.read_limits,
+        batches=stored.list_batches,
         revisions=stored.list_revisions,
         revision=stored.compare_revision,
         rollback=stored.roll_back,

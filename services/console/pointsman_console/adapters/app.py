@@ -81,6 +81,7 @@ class Answers(NamedTuple):
     """Takes the id of a request, or else that of a trace."""
     usage: Callable[[UsageQuery], Awaitable[JsonValue]]
     limits: Callable[[], Awaitable[JsonValue]]
+    batches: Callable[[], Awaitable[JsonValue]]
     revisions: Callable[[], Awaitable[JsonValue]]
     revision: Callable[[int, int | None], Awaitable[JsonValue]]
     rollback: Callable[[BrowserSession, int], Awaitable[JsonValue]]
@@ -180,6 +181,10 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
     @app.get("/api/limits")
     async def limits() -> Response:
         return answer(await answers.limits())
+
+    @app.get("/api/batches")
+    async def batches() -> Response:
+        return answer(await answers.batches())
 
     @app.get("/api/configuration")
     async def revisions() -> Response:

@@ -6,10 +6,12 @@ from typing import Final
 from nats.errors import Error as NatsError
 from nats.js.errors import KeyNotFoundError, NotFoundError
 
+from pointsman_contracts.batch import BATCHES_BUCKET, BatchRecord
 from pointsman_contracts.limits import LIMITS_BUCKET, SHARDS, LimitShard
 from pointsman_contracts.message import MalformedMessage
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.jetstream.buckets import Bucket, BucketMissing
 from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.jetstream.stored_configuration import StoredRevision, revisions_of
 
@@ -43,6 +45,22 @@ class Buckets:
             return [each for each in await asyncio.gather(*map(one, range(SHARDS))) if each is not None]
         except (NatsError, TimeoutError) as error:
             raise BucketsUnreadable(f"The counts of limits can't be read: {type(error).__name__}.") from error
+
+    async def read_batches(self) -> list[BatchRecord]:
+        """Every batch that is kept. Raises BucketsUnreadable."""
+        self._check_buckets()
+        bucket = Bucket(self._events, BATCHES_BUCKET, make=False)
+        found: list[BatchRecord] = []
+        try:
+            for key in await bucket.list_keys(">"):
+                entry = await bucket.get(key)
+                if entry is not None:
+                    found.append(BatchRecord.decode(entry.value))
+        except BucketMissing:
+            return []
+        except (NatsError, TimeoutError, MalformedMessage) as error:
+            raise BucketsUnreadable(f"The batches can't be read: {type(error).__name__}.") from error
+        return found
 
     async def list_revisions(self) -> list[StoredRevision]:
         """The stored configurations, oldest first. Raises BucketsUnreadable."""

@@ -20,6 +20,7 @@ PAGES: Final = (
     Page("/", "fleet", "Fleet"),
     Page("/decisions", "decisions", "Decisions"),
     Page("/usage", "usage", "Usage and limits"),
+    Page("/batches", "batches", "Batches"),
     Page("/configuration", "configuration", "Configuration"),
     Page("/results", "results", "Replays and policies"),
 )
