@@ -317,6 +317,19 @@ async def test_trailers_are_no_headers(start_edge: StartEdge) -> None:
     assert engine.connections == 1
 
 
+async def test_lines_of_a_head_may_end_with_a_line_feed_alone(start_edge: StartEdge) -> None:
+    async def end_lines_shortly(request: Received) -> None:
+        head = b"HTTP/1.1 200 OK\ncontent-type: application/json\ncontent-length: %d\n\n" % len(ANSWER)
+        await request.write(head + ANSWER)
+
+    async with ScriptedEngine(end_lines_shortly) as engine:
+        edge = await start_edge(engine.url)
+        for _ in range(2):
+            answer = await raw_request(edge.url, post(CHAT, BODY))
+            assert (answer.status, answer.body, answer.header("content-type")) == (200, ANSWER, "application/json")
+    assert engine.connections == 1
+
+
 async def test_a_stream_that_falls_silent_is_cut_off(start_edge: StartEdge) -> None:
     async def pause_for_ever(request: Received) -> None:
         await request.begin_stream()

@@ -30,8 +30,9 @@ def time_in_stages(journey: Journey) -> float:
 
 def serving_engines(pool: PoolScheduler, name: str, now: float) -> list[Worker]:
     """The workers that answer, are healthy, and aren't known to lack this model or adapter."""
-    workers = pool.fleet.workers if pool.laid_out else [*pool.fleet.present]
-    return [worker for worker in workers if may_serve(worker, name, now)]
+    fleet = pool.fleet
+    workers = fleet.workers if pool.laid_out else [*fleet.present]
+    return [worker for worker in workers if may_serve(fleet, worker, name, now)]
 
 
 def foresee_in_pool(

@@ -45,6 +45,30 @@ def test_when_all_are_silent_all_are_candidates_and_the_decision_says_that_it_is
     assert "2000 ms old" in outcome.reasons[1]
 
 
+def test_a_worker_that_lists_other_models_is_out_while_a_peer_lists_the_requests_own() -> None:
+    bench = Bench(only("healthy"))
+    bench.join("a", models=("m",))
+    bench.join("b", models=("other",))
+    bench.join("c")
+    assert bench.survivors(bench.request(model="m")) == {"a", "c"}
+    assert reasons(bench, model="m") == {"b": "healthy: lists other models than m, which a peer lists"}
+    assert bench.survivors(bench.request(model="other")) == {"b", "c"}
+    assert bench.survivors(bench.request(model="alias")) == {"a", "b", "c"}, "engines may list it by another name"
+    bench.register("b", models=("other", "m"))
+    assert bench.survivors(bench.request(model="m")) == {"a", "b", "c"}
+
+
+def test_a_worker_with_another_model_does_not_serve_although_all_others_fail() -> None:
+    bench = Bench(only("healthy"))
+    bench.join("a", models=("m",))
+    bench.join("b", models=("other",))
+    bench.hear("a", state="not_ready")
+    assert bench.survivors(bench.request(model="m")) == {"a"}
+    bench.hear("a", state="draining")
+    with pytest.raises(AssertionError, match="lists other models than m"):
+        bench.decide(bench.request(model="m"))
+
+
 def test_silent_workers_do_not_come_back_for_draining_ones() -> None:
     bench = Bench(only("healthy"))
     bench.join("a", "b")

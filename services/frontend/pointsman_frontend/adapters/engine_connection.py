@@ -78,6 +78,8 @@ class EngineConnection(asyncio.Protocol):
         """The task that waits for the answer to begin was woken and hasn't run yet."""
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
+        # Small HTTP servers end the lines of a head with LF alone, which RFC 9112 (2.2) lets a client accept.
+        self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
         self._waiter: asyncio.Future[None] | None = None
         self._chunks: list[bytes] = []
         self._buffered = 0

@@ -50,7 +50,7 @@ def bind_background(fleet: Fleet, binder: Binder, policy: Policy | None, now: fl
     return binder.background.bind_next(
         now * 1000.0,
         _see_background(fleet, binder, policy, now),
-        lambda worker, name: may_serve(worker, name, now),
+        lambda worker, name: may_serve(fleet, worker, name, now),
         full=full,
     )
 

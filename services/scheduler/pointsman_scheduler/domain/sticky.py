@@ -52,7 +52,7 @@ class Sticky(NamedTuple):
             return None
         fleet = everyone.fleet
         worker = fleet.find(name)
-        lacking = fleet.lacking(request.model, now)
+        lacking = fleet.lacking(request.model, now) + fleet.unlisted(request.model)
         if worker is None or not worker.present or fleet.eligible_until[worker.row] < now or worker.row in lacking:
             if "gone" in self.unless:
                 return None

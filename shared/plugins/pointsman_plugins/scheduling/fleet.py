@@ -27,6 +27,8 @@ RUNNING: Final = 2
 WAITING: Final = 3
 MATCHED: Final = 4
 """Prompt tokens that each worker is believed to hold."""
+_MODELS: Final = 1024
+"""Models whose workers are remembered between two registrations."""
 _FIGURES: Final = 5
 """Rows of `Fleet.figures`."""
 
@@ -43,6 +45,8 @@ class Fleet:
         self._ejected: set[Worker] = set()
         self._lacking: dict[str, set[Worker]] = {}
         """Models and adapters that some workers answer 404 for."""
+        self._unlisted: dict[str, list[int]] = {}
+        """Rows by model, since the columns were laid out."""
         self._unsettled: Final[set[Worker]] = set()
         """Workers whose books changed since the columns were last read."""
         self.settle: Final = self._unsettled.add
@@ -168,6 +172,19 @@ class Fleet:
             del self._lacking[name]
         return sorted([worker.row for worker in workers])
 
+    def unlisted(self, model: str) -> list[int]:
+        """Rows of the workers that list other models and not this one, which a peer lists. Where none lists it, its
+        engines may list it by another name, and serve it."""
+        rows = self._unlisted.get(model)
+        if rows is None:
+            if len(self._unlisted) >= _MODELS:
+                self._unlisted.clear()
+            models = [worker.registration.models for worker in self.workers]
+            told = any(model in each for each in models)
+            rows = [row for row, each in enumerate(models) if told and each and model not in each]
+            self._unlisted[model] = rows
+        return rows
+
     def mirror(self, worker: Worker) -> None:
         """Something about the worker changed: write its figures into the columns."""
         if worker.present and not self._stale_layout:
@@ -249,6 +266,7 @@ class Fleet:
 
     def _lay_out(self) -> None:
         self.workers = sorted(self._by_name.values(), key=lambda worker: worker.name)
+        self._unlisted.clear()
         self.names = tuple([worker.name for worker in self.workers])
         count = len(self.workers)
         self._figures: Floats = np.zeros((_FIGURES, count))

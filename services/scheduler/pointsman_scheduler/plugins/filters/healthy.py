@@ -28,12 +28,13 @@ _DEGRADED: Final[Sequence[str]] = (
 
 class HealthyWorkers(Filter):
     """Removes workers that are draining, asleep, not ready, unreachable for their agent, or silent; those that failed
-    requests more often than their peers, or don't answer them, but for trials; and those that answered 404 for the
-    request's model while a peer served it.
+    requests more often than their peers, or don't answer them, but for trials; those that answered 404 for the
+    request's model while a peer served it; and those that list other models only, while a peer lists that one.
 
     When no worker is left, those pass for which most speaks: silent ones, then those that aren't ready, unreachable
     ones, and those that fail requests, in turn. When a signal is bad for all, it has more likely failed than all
-    engines, and a breaker must never open for all. Draining and sleeping workers stay out.
+    engines, and a breaker must never open for all. Draining and sleeping workers stay out, and those with
+    another model.
     """
 
     type_name: ClassVar[str] = "healthy"
@@ -41,11 +42,14 @@ class HealthyWorkers(Filter):
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
         fleet, now = candidates.fleet, candidates.now
         lacking = fleet.lacking(request.lora or request.model, now)
-        if not lacking and fleet.all_eligible(now):
+        unlisted = fleet.unlisted(request.model) if request.lora is None else ()
+        if not lacking and not unlisted and fleet.all_eligible(now):
             return None
         name = request.lora or request.model
 
         def why(worker: Worker) -> str:
+            if worker.row in unlisted:
+                return f"lists other models than {name}, which a peer lists"
             if worker.row in lacking:
                 return f"answered 404 for {name}, which a peer serves"
             return ailment(worker, now) or "healthy"
@@ -53,9 +57,14 @@ class HealthyWorkers(Filter):
         keep = candidates.take(fleet.eligible_until) >= now
         if lacking:
             keep &= ~np.isin(candidates.indices(), lacking)
+        if unlisted:
+            keep &= ~np.isin(candidates.indices(), unlisted)
         if keep.any():
             return Removal(keep, why)
         ranks = [_LACKING if worker.row in lacking else _rank(worker, now) for worker in candidates.workers()]
+        if unlisted:
+            others = np.isin(candidates.indices(), unlisted)
+            ranks = [_OUT if other else rank for rank, other in zip(ranks, others, strict=True)]
         best = min(ranks)
         keep = np.array([rank == best != _OUT for rank in ranks], dtype=np.bool_)
         if best == _OUT:
