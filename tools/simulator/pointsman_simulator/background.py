@@ -134,7 +134,8 @@ class BackgroundPolicy:
 
     def look_at(self) -> float:
         """See `LatePolicy.look_at`."""
-        return min(self._inner.look_at(), self._seen_at + LOOK_MS)
+        at = self._inner.look_at()
+        return at if self._filling == "none" else min(at, self._seen_at + LOOK_MS)
 
     def _take_next(self) -> int:
         if self._again:
