@@ -50,7 +50,7 @@ async def outcomes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ou
         pytest.skip("needs the uv of `make`")
     install = asyncio.create_task(asyncio.to_thread(_install))
     stacks = StackFactory(tmp_path_factory.mktemp("stacks"), ROOT / "pointsman.yaml")
-    async with stacks.start(bundled=True, engines=1) as stack:
+    async with stacks.start(bundled=True, engines=1, replicas={"batch": 1}) as stack:
         await install
         turns = asyncio.Semaphore(AT_ONCE)
         told = await asyncio.gather(*(_run(library, stack.door, turns) for library in SOURCES))

@@ -1,5 +1,7 @@
 """Calls of the `anthropic` package."""
 
+import time
+
 import anthropic
 
 from libraries.calls import HELLO, LORA, MODEL, PARAMETERS, PIXEL, Calls, collected, refusal
@@ -95,14 +97,28 @@ def model(door: str) -> None:
     assert client(door).models.retrieve(MODEL).id == MODEL
 
 
-@CALLS.add("messages.batches.create()", "/v1/messages/batches", served=False)
-def batch(door: str) -> None:
+def new_batch(door: str) -> anthropic.types.messages.MessageBatch:
     request = {"custom_id": "1", "params": {"model": MODEL, "max_tokens": 8, "messages": ASK}}
-    refusal(
-        anthropic.NotFoundError,
-        lambda: client(door).messages.batches.create(requests=[request]),
-        "doesn't serve /v1/messages/batches",
-    )
+    return client(door).messages.batches.create(requests=[request])
+
+
+@CALLS.add("messages.batches.create()", "/v1/messages/batches")
+def batch(door: str) -> None:
+    made = new_batch(door)
+    for _ in range(600):
+        made = client(door).messages.batches.retrieve(made.id)
+        if made.processing_status == "ended":
+            break
+        time.sleep(0.1)
+    assert (made.processing_status, made.request_counts.succeeded) == ("ended", 1)
+    [answer] = client(door).messages.batches.results(made.id)
+    assert answer.result.message.content[0].text.strip()
+
+
+@CALLS.add("messages.batches.list()", "/v1/messages/batches")
+def batches(door: str) -> None:
+    made = new_batch(door)
+    assert made.id in [each.id for each in client(door).messages.batches.list(limit=100)]
 
 
 @CALLS.add("an unknown model", "/v1/messages", served=False)

@@ -3,6 +3,7 @@
 import base64
 import json
 import struct
+import time
 from io import BytesIO
 
 import openai
@@ -332,24 +333,55 @@ def picture(door: str) -> None:
     )  # fmt: skip
 
 
-@CALLS.add("files.create()", "/v1/files", served=False)
+def line(tokens: int) -> bytes:
+    body = {"model": MODEL, "max_tokens": tokens, "messages": ASK}
+    return json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": body}).encode()
+
+
+def new_file(door: str, tokens: int = 4) -> openai.types.FileObject:
+    return client(door).files.create(file=("a.jsonl", BytesIO(line(tokens))), purpose="batch")
+
+
+def new_batch(door: str, tokens: int = 4) -> openai.types.Batch:
+    return client(door).batches.create(
+        input_file_id=new_file(door, tokens).id, endpoint="/v1/chat/completions", completion_window="24h"
+    )
+
+
+@CALLS.add("files.create()", "/v1/files")
 def file(door: str) -> None:
-    refusal(
-        openai.NotFoundError,
-        lambda: client(door).files.create(file=("a.jsonl", BytesIO(b"{}")), purpose="batch"),
-        "doesn't serve /v1/files",
-    )
+    made = new_file(door)
+    assert (made.bytes, made.purpose, made.filename) == (len(line(4)), "batch", "a.jsonl")
 
 
-@CALLS.add("batches.create()", "/v1/batches", served=False)
+@CALLS.add("files.content()", "/v1/files/{id}/content")
+def content(door: str) -> None:
+    assert client(door).files.content(new_file(door).id).read() == line(4)
+
+
+@CALLS.add("batches.create()", "/v1/batches")
 def batch(door: str) -> None:
-    refusal(
-        openai.NotFoundError,
-        lambda: client(door).batches.create(
-            input_file_id="file-1", endpoint="/v1/chat/completions", completion_window="24h"
-        ),
-        "doesn't serve /v1/batches",
-    )
+    made = new_batch(door)
+    for _ in range(600):
+        made = client(door).batches.retrieve(made.id)
+        if made.status == "completed":
+            break
+        time.sleep(0.1)
+    assert (made.status, made.request_counts.completed) == ("completed", 1)
+    [answer] = client(door).files.content(made.output_file_id).text.splitlines()
+    assert json.loads(answer)["response"]["body"]["choices"][0]["message"]["content"].strip()
+
+
+@CALLS.add("batches.list()", "/v1/batches")
+def batches(door: str) -> None:
+    made = new_batch(door)
+    assert made.id in [each.id for each in client(door).batches.list(limit=100)]
+
+
+@CALLS.add("batches.cancel()", "/v1/batches/{id}/cancel")
+def cancelled(door: str) -> None:
+    made = new_batch(door, tokens=10_000)
+    assert client(door).batches.cancel(made.id).status in ("cancelling", "cancelled")
 
 
 @CALLS.add("fine_tuning.jobs.create()", "/v1/fine_tuning/jobs", served=False)
