@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.timeout(2400),
 ]
 
+FOUR: Final = "2P+2D"
 REQUESTS: Final = 200
 AT_ONCE: Final = 8
 PROMPT_WORDS: Final = 60
@@ -101,16 +102,19 @@ class Roles(NamedTuple):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def started(environment: Path, model: Path, processes: Processes) -> AsyncIterator[tuple[RealEngine, ...]]:
-    """Four engines, by turns of one that computes prompts and one that answers."""
+async def started(
+    request: pytest.FixtureRequest, environment: Path, model: Path, processes: Processes
+) -> AsyncIterator[tuple[RealEngine, ...]]:
+    """Four engines, by turns of one that computes prompts and one that answers; two where no chosen test wants more."""
     try:
         with_nixl(environment)
     except NotInstallable as error:
         pytest.skip(f"NIXL can't be installed here: {error}")
     (model.parent / "fleet").mkdir()
+    count = 4 if any(FOUR in item.nodeid for item in request.session.items) else 2
     engines = tuple(
         engine(f"engine-{number}", "prefill" if number % 2 else "decode", environment, model, processes)
-        for number in range(1, 5)
+        for number in range(1, count + 1)
     )
     await asyncio.gather(*(each.start() for each in engines))
     yield engines
@@ -119,7 +123,7 @@ async def started(environment: Path, model: Path, processes: Processes) -> Async
 
 
 # The tests with four engines come first: each fleet loses its last engine that computes prompts.
-@pytest.fixture(scope="module", params=[2, 1], ids=["2P+2D", "1P+1D"])
+@pytest.fixture(scope="module", params=[2, 1], ids=[FOUR, "1P+1D"])
 def roles(request: pytest.FixtureRequest, started: tuple[RealEngine, ...]) -> Roles:
     """The first engines of each role."""
     count: int = request.param
