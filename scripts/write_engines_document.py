@@ -25,6 +25,7 @@ THROUGH_THE_GATEWAY: Final = {
     "agents": "Cached tokens of agents' turns are predicted, through messages and responses",
     "ranks": "Each data-parallel rank answers what it was chosen for",
     "resumed_streams": "Streams go on when their engine is killed",
+    "prefill_decode": "Prefill and decode on two engines",
     "loras": "Adapters that come and go while it runs",
     "hang_ups": "A client that hangs up frees its place, in every API",
     "troubles": "Kill, restart, sleep, wake-up, reset of the cache",
