@@ -37,7 +37,7 @@ READ_ONLY = {
     "binder": {"counts", "holds", "put", "silent", "look_at", "bind", "worker_of", "waiting", "count_peers"},
     "index": {
         "join", "describe", "lay_out", "forget", "cleared", "match", "write", "confirm", "retract", "stored", "removed",
-        "retold", "sweep", "memory", "bits", "thawed", "held", "has_reports", "add_answer",
+        "retold", "sweep", "memory", "bits", "thawed", "held", "has_reports", "find_reporters", "add_answer",
         "store_below", "remove_below", "clear_below", "count_below", "match_below",
     },
 }  # fmt: skip
