@@ -10,6 +10,7 @@ from pointsman_contracts.draining import DrainAnswer, DrainOrder, DrainQuery
 from pointsman_contracts.event_loss import EventsLost
 from pointsman_contracts.fleet import FleetQuery, FleetView
 from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_contracts.kept_response import KeptResponse
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
 from pointsman_contracts.limits import (
     BudgetReached,
@@ -127,6 +128,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     BatchRecord,
     LineResult,
     LentIdentity,
+    KeptResponse,
     WorkItem,
     WorkResult,
 )

@@ -120,7 +120,7 @@ _ROUTE: Final = {
     "instance": "Instance of the service.",
     "edge": "Instance of the edge.",
     "tenant": "Name of the tenant; `-` when the request has none.",
-    "sha256": "SHA-256 of an API key or a token, 64 hexadecimal digits.",
+    "sha256": "SHA-256 of an API key, a token or a response's id, 64 hexadecimal digits.",
     "file": "Id of the file.",
     "chunk": "Number of the chunk, from 0.",
     "batch": "Id of the batch.",

@@ -291,6 +291,7 @@ PUBLISHED: Final[dict[Kind, tuple[str, ...]]] = {
         "edge.move-requests-answer.v1",
         "edge.content-answer.v1",
         "edge.content-edited.v1",
+        "response.kept.v1",
     ),
     "stage": (
         "service.presence.v1",
@@ -324,6 +325,7 @@ READ: Final[dict[Kind, tuple[str, ...]]] = {
         "edge.content-edits.v1",
         "edge.prompt-tokens.v1",
         "edge.prompt-end.v1",
+        "response.kept.v1",
     ),
     "stage": ("service.presence.v1",),
     "background": ("service.presence.v1",),

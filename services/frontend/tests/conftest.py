@@ -11,6 +11,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config, load
 from pointsman_edge.deciding.policy import compile_policy
 from pointsman_edge.edge import TICK_S, Surroundings
+from pointsman_edge.telling.kept_responses import KeptResponses
 from pointsman_frontend.main import Frontend
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_hosting.health import HealthApp, Readiness
@@ -36,6 +37,7 @@ async def start_edge() -> AsyncIterator[StartEdge]:
         config: dict[str, object] | None = None,
         grace_s: float = 1,
         tracing: Tracing | None = None,
+        responses: KeptResponses | None = None,
         **settings: object,
     ) -> EdgeUnderTest:
         stages, events, registry = FakeStages(*urls), RecordedEvents(), CollectorRegistry()
@@ -50,6 +52,7 @@ async def start_edge() -> AsyncIterator[StartEdge]:
                 bus=events,
                 tracing=tracing or Tracing(),
                 registry=registry,
+                responses=responses,
             ),
             FrontendSettings.model_validate({"instance": "edge-1", **settings}),
             HealthApp(Readiness(), registry),

@@ -31,6 +31,7 @@ from pointsman_edge.taking_in.request_headers import HeaderRules, RequestIds
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_edge.telling.answer_followers import ProcessorFailures
 from pointsman_edge.telling.event_publisher import EventBus, EventPublisher
+from pointsman_edge.telling.kept_responses import KeptResponses
 from pointsman_edge.telling.metrics import EdgeMetrics
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.stored_responses import StoredResponses
@@ -62,6 +63,8 @@ class Surroundings:
     registry: CollectorRegistry
     missing: Callable[[EdgePolicy], UnusableStages | None] = lambda _: None
     """Why the stages can't be asked at the moment; None if they can."""
+    responses: KeptResponses | None = None
+    """The responses that all edges know; None: this edge knows its own alone."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,12 @@ class Edge:
         )
         self.providers: Final = ProviderBook(Credentials())
         self.response_stages: Final = ResponseStages(around.instance, around.reviewers, self.bodies, self.events)
-        self.responses: Final = StoredResponses()
+        self.responses: Final = StoredResponses(around.responses)
+        responses = self.responses
+        text = "Requests that named a response which no edge knows"
+        self.metrics.read("responses_unknown", text, lambda: responses.unknown)
+        text = "Requests that named a response whose engine is gone or has restarted"
+        self.metrics.read("responses_gone", text, lambda: responses.gone)
         self.leave: Leave = _stay
         """Ends the attempts of requests at a worker. An edge that doesn't send its requests itself can't."""
         self.give_way: Leave = _stay
@@ -272,6 +280,7 @@ def surroundings(service: Service[ServiceSettings]) -> Wiring:
         tracing=service.tracing,
         registry=service.registry,
         missing=stages.find_unusable_stages,
+        responses=KeptResponses(service.responses_bucket()),
     )
     return Wiring(around, configuration, rollout, client)
 
@@ -283,6 +292,10 @@ def connect(
     client, bus, rollout = wiring.client, service.bus, wiring.rollout
     edge.metrics.read("held", "Requests held while a stage had no live replica", lambda: client.held.total)
     edge.metrics.read("resent", "Times that a request was sent into the stages again", lambda: client.resent)
+    kept = wiring.around.responses
+    if kept is not None:
+        edge.metrics.read("responses_unwritten", "Responses that other edges don't know", lambda: kept.unwritten)
+        edge.metrics.read("responses_unread", "Failed looks for a response of another edge", lambda: kept.unread)
     edge.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
     bus.listen(PoolSnapshot, snapshot, ANY, keep="latest")
     service.events.handle(OpenRequestsQuery, edge.open_requests, edge.instance)

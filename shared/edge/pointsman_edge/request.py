@@ -4,7 +4,10 @@ import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.paths import Route
@@ -23,6 +26,7 @@ from pointsman_edge.sending.own_answers import OUTCOME, Place, routing_answer
 from pointsman_edge.sending.own_limits import GatewayExhausted, exhausted
 from pointsman_edge.taking_in.bodies import check_content, check_length
 from pointsman_edge.taking_in.encodings import codings_of, decoded
+from pointsman_edge.taking_in.previous_response import previous_response
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.following import end_answer
 from pointsman_edge.telling.request_record import RequestRecord
@@ -52,7 +56,7 @@ class EdgeRequest(ABC):
     codings: tuple[str, ...] = ()
     """Codings of the client's body."""
     _stored: StoredResponse | None = None
-    """The response that the path names, if this edge knows it."""
+    """The response that the path names or the body continues, if an edge knows it."""
 
     def __init__(self, edge: Edge, method: str, requested: Route, headers: Headers) -> None:
         """`requested`: the meaning of the path; `headers`: of the request, names in lower case."""
@@ -147,6 +151,22 @@ class EdgeRequest(ABC):
             return body
         return await asyncio.to_thread(decoded, body, self.codings, self.record.policy.limits.max_body)
 
+    def seek_response(self, body: bytes) -> Coroutine[object, object, None] | None:
+        """Find the response that the path names or the body continues, before `complete_body`; None for a request that
+        names none. Awaiting raises Refusal as `StoredResponses.find_response`."""
+        response = self.requested.response
+        if response is not None:
+            return self._seek(response, continued=False)
+        if self.record.api is RESPONSES and (response := previous_response(body)) is not None:
+            return self._seek(response, continued=True)
+        return None
+
+    async def _seek(self, response: str, *, continued: bool) -> None:
+        edge = self.edge
+        stored = await edge.responses.find_response(response, self.record.policy.config, continued=continued)
+        if stored is not None:
+            self._stored = stored
+
     def complete_body(
         self, body: bytes, stages: dict[str, str], headers: ClientHeaders, peer: str, model: str | None = None
     ) -> PreprocessRequest:
@@ -162,12 +182,12 @@ class EdgeRequest(ABC):
             self._begin_trace(headers.traceparent)
         if requested.model is not None:
             model = requested.model
-        if requested.response is not None:
-            stored = self._stored = edge.responses.find_response(requested.response, policy.config)
-            if stored is not None:
-                model = stored.model
-                if stored.worker is not None:
-                    stages = {**stages, WORKER[0]: stored.worker}
+        stored = self._stored
+        if stored is not None:
+            if not stored.continued:
+                model = stored.kept.model
+            if stored.kept.worker:
+                stages = {**stages, WORKER[0]: stored.kept.worker}
         now = time.monotonic()
         left_s = policy.limits.request_timeout - (now - record.received_at)
         record.received_at = now
@@ -199,14 +219,20 @@ class EdgeRequest(ABC):
 
     def record_reply(self, reply: Decision | Rejection | Answer) -> Decision | Answer:
         """Record the reply of the stages. Raises Refusal for a rejection."""
-        record, now = self.record, time.monotonic()
+        record, now, stored = self.record, time.monotonic(), self._stored
         if isinstance(reply, Decision):
+            if stored is not None:
+                # No other model's engine has the response.
+                reply = replace(reply, alternatives=())
             record.record_decision(reply, now)
-            if self._stored is not None:
-                self.edge.responses.refuse_other_client(self._stored, reply.identity)
+            if stored is not None:
+                responses, kept = self.edge.responses, stored.kept
+                responses.refuse_other_client(stored, reply.identity)
+                responses.refuse_restarted(stored, self.edge.boot_of(kept.pool, kept.worker))
         elif isinstance(reply, Rejection):
             record.rejected_by(reply, now)
-            raise refusal_of(reply)
+            explained = None if stored is None else self.edge.responses.explain_rejection(stored, reply)
+            raise explained or refusal_of(reply)
         else:
             record.answered_by(reply, now)
             self.edge.events.publish_answer(record, reply)
@@ -259,7 +285,7 @@ class EdgeRequest(ABC):
         if record.followers is not None:
             end_answer(record, record.outcome or "")
         if record.api is RESPONSES:
-            edge.responses.remember_response(record)
+            edge.responses.remember_response(record, self._boot_of_answer())
         exported: str | None = None
         if self.span is not None and self.span.is_recording:
             exported = self.span.traceparent
@@ -272,6 +298,11 @@ class EdgeRequest(ABC):
             edge.bodies.let_go(record.held)
         if edge.all_ended is not None and not edge.open:
             edge.all_ended.set()
+
+    def _boot_of_answer(self) -> str:
+        record = self.record
+        pool = None if record.target is None else record.target.pool
+        return "" if pool is None or record.worker is None else self.edge.boot_of(pool, record.worker)
 
     def _unsettled(self, error: Exception) -> None:
         record, metrics = self.record, self.edge.metrics

@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.kept_response import KEPT_S, MOST_BYTES, RESPONSES_BUCKET
 from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config
 from pointsman_hosting.configuration import Configuration, Revision
@@ -147,6 +148,18 @@ class Service(Generic[T_co]):
             replicas=self.settings.buckets_replicas,
             in_memory=True,
             make=make,
+        )
+        return self._closing(bucket)
+
+    def responses_bucket(self) -> Bucket:
+        """The bucket of responses that engines keep, in memory as theirs are."""
+        bucket = Bucket(
+            self.events,
+            RESPONSES_BUCKET,
+            ttl_s=KEPT_S,
+            replicas=self.settings.buckets_replicas,
+            in_memory=True,
+            max_bytes=MOST_BYTES,
         )
         return self._closing(bucket)
 

@@ -7,8 +7,8 @@ from pointsman_runtime.jetstream.watched_keys import Entry
 
 
 class FakeBucket:
-    """Every watcher sees a change at once. `broken`: writing fails; `listing`: a new watch lists what there is at once,
-    otherwise with `list_now`."""
+    """Every watcher sees a change at once. `broken`: reading and writing fail; `listing`: a new watch lists what there
+    is at once, otherwise with `list_now`."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
@@ -18,7 +18,13 @@ class FakeBucket:
         self._unlisted: list[Callable[[], None]] = []
 
     async def get(self, key: str) -> Entry | None:
+        if self.broken:
+            raise TimeoutError
         return self.entries.get(key)
+
+    async def put(self, key: str, value: bytes) -> int:
+        before = self.entries.get(key)
+        return await self.replace(key, value, before.revision if before else 0) or 0
 
     async def replace(self, key: str, value: bytes, revision: int) -> int | None:
         await asyncio.sleep(0)

@@ -75,6 +75,9 @@ class ExtProcRequest(EdgeRequest):
         if rewrite is not None:
             asked = "" if record.api.passed else requested_model(body)
             body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
+        seeking = self.seek_response(body)
+        if seeking is not None:
+            await self._stream.listen_while(seeking)
         question = self.complete_body(body, stages, headers, head.peer, None if body else rewrite)
         deciding = edge.decider.decide(question, body, record.policy, record.traceparent)
         reply = await self._stream.listen_while(deciding)

@@ -109,6 +109,8 @@ class HttpRequest(EdgeRequest):
             body = await self.decode(body)
         if not body or record.api.body == "none":
             check_presence(body, record.api.body)
+        if (seeking := self.seek_response(body)) is not None:
+            await seeking
         question = self.complete_body(body, headers.stages, headers, turn.wire.peer)
         self._question = question
         turn.wire.hung_up = self._hung_up

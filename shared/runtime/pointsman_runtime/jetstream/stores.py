@@ -4,6 +4,7 @@ from typing import Final
 
 from pointsman_contracts.api_key import KEYS_BUCKET
 from pointsman_contracts.batch import BATCHES_BUCKET, CHUNKS_BUCKET, FILES_BUCKET, LENT_BUCKET, RESULTS_BUCKET
+from pointsman_contracts.kept_response import RESPONSES_BUCKET
 from pointsman_contracts.limits import LIMITS_BUCKET
 
 EVENT_STREAM: Final = "PM_EVENTS"
@@ -25,6 +26,7 @@ DESCRIPTIONS: Final = {
     BATCHES_BUCKET: "Batches and their progress",
     RESULTS_BUCKET: "Results of the lines of batches that run",
     LENT_BUCKET: "Identities of the requests of batches, by the hash of their tokens",
+    RESPONSES_BUCKET: "The engine that made each response of /v1/responses, by the hash of its id; entries expire",
 }
 """Bucket → its description in `nats kv info`."""
 HISTORY: Final = 64
