@@ -333,30 +333,31 @@ def picture(door: str) -> None:
     )  # fmt: skip
 
 
-def line(tokens: int) -> bytes:
-    body = {"model": MODEL, "max_tokens": tokens, "messages": ASK}
-    return json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": body}).encode()
+def lines(count: int) -> bytes:
+    body = {"model": MODEL, "max_tokens": 4, "messages": ASK}
+    line = {"method": "POST", "url": "/v1/chat/completions", "body": body}
+    return "\n".join(json.dumps({"custom_id": str(number), **line}) for number in range(count)).encode()
 
 
-def new_file(door: str, tokens: int = 4) -> openai.types.FileObject:
-    return client(door).files.create(file=("a.jsonl", BytesIO(line(tokens))), purpose="batch")
+def new_file(door: str, count: int = 1) -> openai.types.FileObject:
+    return client(door).files.create(file=("a.jsonl", BytesIO(lines(count))), purpose="batch")
 
 
-def new_batch(door: str, tokens: int = 4) -> openai.types.Batch:
+def new_batch(door: str, count: int = 1) -> openai.types.Batch:
     return client(door).batches.create(
-        input_file_id=new_file(door, tokens).id, endpoint="/v1/chat/completions", completion_window="24h"
+        input_file_id=new_file(door, count).id, endpoint="/v1/chat/completions", completion_window="24h"
     )
 
 
 @CALLS.add("files.create()", "/v1/files")
 def file(door: str) -> None:
     made = new_file(door)
-    assert (made.bytes, made.purpose, made.filename) == (len(line(4)), "batch", "a.jsonl")
+    assert (made.bytes, made.purpose, made.filename) == (len(lines(1)), "batch", "a.jsonl")
 
 
 @CALLS.add("files.content()", "/v1/files/{id}/content")
 def content(door: str) -> None:
-    assert client(door).files.content(new_file(door).id).read() == line(4)
+    assert client(door).files.content(new_file(door).id).read() == lines(1)
 
 
 @CALLS.add("batches.create()", "/v1/batches")
@@ -380,7 +381,7 @@ def batches(door: str) -> None:
 
 @CALLS.add("batches.cancel()", "/v1/batches/{id}/cancel")
 def cancelled(door: str) -> None:
-    made = new_batch(door, tokens=10_000)
+    made = new_batch(door, count=5_000)
     assert client(door).batches.cancel(made.id).status in ("cancelling", "cancelled")
 
 
