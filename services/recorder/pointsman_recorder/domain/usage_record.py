@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from pointsman_contracts.batch import created_ms_of
 from pointsman_contracts.cascade import ESCALATED
@@ -44,15 +45,8 @@ def records_of(body: bytes) -> tuple[UsageRecord, ...]:
     check_texts(body)
     end = ResponseCompleted.decode(body)
     key, at_ms = _charged_as(end)
-    own = _own_record(end, key, at_ms)
-    if end.unused is None:
-        return (own,)
-    return (own, *(_unused_record(end, each, f"{key}/{place}", at_ms) for place, each in enumerate(end.unused)))
-
-
-def _own_record(end: ResponseCompleted, key: str, at_ms: int) -> UsageRecord:
     target = end.target
-    return checked(
+    own = checked(
         UsageRecord(
             key=key,
             request_id=end.request_id,
@@ -70,22 +64,19 @@ def _own_record(end: ResponseCompleted, key: str, at_ms: int) -> UsageRecord:
             cost_nanos=end.cost_nanos,
         )
     )
+    return (own, *(_unused_record(own, each, place) for place, each in enumerate(end.unused or ())))
 
 
-def _unused_record(end: ResponseCompleted, answer: UnusedAnswer, key: str, at_ms: int) -> UsageRecord:
+def _unused_record(own: UsageRecord, answer: UnusedAnswer, place: int) -> UsageRecord:
+    """The record of an answer of the same request that the client didn't get."""
     cost_nanos = answer.cost_nanos
     return checked(
-        UsageRecord(
-            key=key,
-            request_id=end.request_id,
-            at_ms=at_ms,
-            identity=end.identity or _ANONYMOUS,
+        replace(
+            own,
+            key=f"{own.key}/{place}",
             model=answer.served or answer.target.model,
             pool=answer.target.pool,
             provider=answer.target.provider,
-            api=end.api,
-            stream=end.stream,
-            status=end.status,
             outcome=ESCALATED,
             usage=answer.usage or _NOTHING,
             cost=None if cost_nanos is None else cost_nanos / NANOS,

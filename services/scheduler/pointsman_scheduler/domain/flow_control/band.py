@@ -80,7 +80,3 @@ class Band(Generic[T]):
         sequence, waiting = self._latest.popitem()
         self._latest[sequence] = waiting
         return waiting
-
-    def list_waiting(self) -> list[Waiting[T]]:
-        """All waiting requests, in the order in which they came."""
-        return list(self._latest.values())
