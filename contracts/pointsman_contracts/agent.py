@@ -33,3 +33,11 @@ class Agent(Part, frozen=True, kw_only=True):
             name=name if isinstance(name, str) and name else OTHER,
             parent=parent if isinstance(parent, str) else None,
         )
+
+
+def find_program(session: str | None, attributes: Mapping[str, JsonValue]) -> str:
+    """The session that a request's work began with: the one that began its session, else its own; empty without one."""
+    if session is None:
+        return ""
+    agent = Agent.from_attributes(attributes)
+    return (None if agent is None else agent.parent) or session

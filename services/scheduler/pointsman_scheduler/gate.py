@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from pointsman_contracts.agent import find_program
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.priority import BATCH_PRIORITY
 from pointsman_contracts.reply import Decision, Parked, Rejection
@@ -290,6 +291,7 @@ def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[WaitingJourne
         request=_key(journey),
         offered_at=now,
         flow=facts.fairness_id,
+        program=find_program(facts.session, facts.attributes),
         priority=facts.priority,
         size=facts.body_bytes,
         prefill_tokens=facts.prompt_tokens,

@@ -21,7 +21,7 @@ from pointsman_scheduler.domain.flow_control import (
 )
 from pointsman_scheduler.plugins.flow_control import flow_registries
 
-FAIRNESS = st.sampled_from(["round-robin", "global-strict", "least-attained-service"])
+FAIRNESS = st.sampled_from(["round-robin", "global-strict", "least-attained-service", "program"])
 REGISTRIES = flow_registries()
 ROUNDING = 1e-9
 """Seconds by which a difference of two sums of times may be off."""

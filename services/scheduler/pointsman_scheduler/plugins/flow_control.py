@@ -9,6 +9,7 @@ from pointsman_scheduler.plugins.detectors.concurrency import Concurrency
 from pointsman_scheduler.plugins.detectors.utilization import UtilizationDetector
 from pointsman_scheduler.plugins.fairness.in_requests import GlobalStrict, RoundRobinFairness
 from pointsman_scheduler.plugins.fairness.least_attained import LeastAttainedService
+from pointsman_scheduler.plugins.fairness.program import ProgramFairness
 from pointsman_scheduler.plugins.orderings.orders import (
     EarliestDeadline,
     FirstCome,
@@ -16,7 +17,12 @@ from pointsman_scheduler.plugins.orderings.orders import (
     WeightedShortestPrefill,
 )
 
-FAIRNESS: Final[tuple[type[FairnessPolicy], ...]] = (RoundRobinFairness, GlobalStrict, LeastAttainedService)
+FAIRNESS: Final[tuple[type[FairnessPolicy], ...]] = (
+    RoundRobinFairness,
+    GlobalStrict,
+    LeastAttainedService,
+    ProgramFairness,
+)
 ORDERINGS: Final[tuple[type[OrderingPolicy], ...]] = (
     FirstCome,
     EarliestDeadline,

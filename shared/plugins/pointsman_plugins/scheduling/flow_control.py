@@ -30,6 +30,8 @@ class Demand:
     """The time after which the caller no longer waits for the answer."""
     slo_ttft_s: float | None = None
     """Seconds to the first token that the client hopes for."""
+    program: str = ""
+    """The session that it belongs to, or the one that began that session; empty without one."""
     weight: float = 1.0
     """The relative cost of its waiting; above 0."""
 
