@@ -74,20 +74,29 @@ def test_a_chat_is_hashed_by_the_tokens_of_its_template_and_counted_exactly(fold
     assert not set(_hashes(facts.blocks)) & set(_hashes(other.blocks))
 
 
-@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
-def test_a_prompt_of_an_agent_is_hashed_by_the_tokens_of_the_chat_that_the_engine_makes_of_it(
-    folder: Path, path: str
-) -> None:
+def test_a_prompt_of_messages_is_hashed_by_the_tokens_of_the_chat_that_the_engine_makes_of_it(folder: Path) -> None:
     found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
-    fields: dict[str, JsonValue] = {"input": MESSAGES}
-    if path == "/v1/messages":
-        fields = {"messages": MESSAGES, "max_tokens": 5}
-    request, chat = incoming(path, **fields), incoming(messages=MESSAGES)
+    request, chat = incoming("/v1/messages", messages=MESSAGES, max_tokens=5), incoming(messages=MESSAGES)
     told = [describe(each, (16,), found.build_prompt(each)) for each in (request, chat)]
     assert told[0].blocks == told[1].blocks
     assert told[0].prompt_tokens == told[1].prompt_tokens
     assert all(facts.blocks_precise and facts.blocks for facts in told)
+
+
+def test_a_prompt_of_responses_has_the_tokenizers_special_tokens_before_those_of_the_chat(folder: Path) -> None:
+    found = tokenizers(configured(folder)).find_tokenizer("m")
+    assert found is not None
+    request, chat = incoming("/v1/responses", input=MESSAGES), incoming(messages=MESSAGES)
+    prompt, plain = (list(found.build_prompt(each).stream) for each in (request, chat))
+    special = prompt[: len(prompt) - len(plain)]
+    assert prompt == [*special, *plain]
+    assert special, "else nothing is shown: the template of this tokenizer has its own"
+    short = incoming("/v1/completions", prompt="x")
+    assert list(found.build_prompt(short).stream)[: len(special)] == special
+    facts = describe(request, (16,), found.build_prompt(request))
+    assert facts.blocks_precise
+    assert facts.prompt_tokens == len(prompt)
 
 
 @pytest.mark.requirement("S4-12")
