@@ -5,216 +5,27 @@ import itertools
 import json
 import os
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from pointsman_apis.api import Api
-from pointsman_apis.beginning import begins as says
 from pointsman_apis.chat import CHAT
 from pointsman_apis.completions import COMPLETIONS
 from pointsman_apis.messages import MESSAGES
 from pointsman_apis.responses import RESPONSES
 from pointsman_apis.streams import EventSplitter
-from pointsman_apis.token_ids import with_token_ids
-from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
-from pointsman_frontend.adapters.http_turn import Headers
-from pointsman_frontend.adapters.relay import relay_stream
-from pointsman_frontend.adapters.resumed_streams import RestOfStream
-from pointsman_frontend.domain.resuming.question import CantContinue, Question, indices
-from pointsman_frontend.domain.resuming.resuming import Resuming, Setting, resuming_of, token_ids_of
+from pointsman_frontend.domain.resuming.question import CantContinue
+from pointsman_frontend.domain.resuming.resuming import Setting
 from pointsman_testing.continuing_engine import Body, ContinuingEngine
+from pointsman_testing.cut_streams import FIRST, OTHER, CutStream, ask, expected, read, resumed
 
 CUTS: Final = int(os.environ.get("POINTSMAN_CUTS", "400"))
 """Streams that are cut. `POINTSMAN_CUTS=20000` takes some minutes."""
 BROKE: Final = (3059,)
 """Streams that weren't continued right once: a prompt of several that had not begun."""
-LONGEST: Final = 4096
-FIRST: Final = ContinuingEngine()
-OTHER: Final = ContinuingEngine(model="other-name", answer_id="2", together=2)
-
-
-@dataclass
-class Sent:
-    """An answer in pieces, which breaks off after the last one or ends."""
-
-    pieces: list[bytes]
-    breaks: bool
-    status: int = 200
-    headers: Headers = field(default_factory=Headers)
-
-    @property
-    def complete(self) -> bool:
-        return not self.pieces and not self.breaks
-
-    async def read(self) -> bytes:
-        if self.pieces:
-            return self.pieces.pop(0)
-        if self.breaks:
-            raise AnswerCutOff("closed the connection")
-        return b""
-
-
-@dataclass
-class Client:
-    """Keeps what it gets."""
-
-    got: list[bytes] = field(default_factory=list[bytes])
-    started: bool = False
-    ended: bool = False
-
-    async def start(self, status: int, headers: Headers) -> None:
-        del status, headers
-        self.started = True
-
-    async def write(self, data: bytes) -> None:
-        assert not self.ended
-        assert not data or data.endswith(b"\n\n"), "a piece of an event has left"
-        self.got.append(data)
-
-    async def end(self, data: bytes = b"") -> None:
-        await self.write(data)
-        self.ended = True
-
-    async def fail(self, event: bytes) -> None:
-        await self.end(event)
-
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        raise AssertionError("not a stream")
-
-
-def pieces(data: bytes, dice: random.Random) -> list[bytes]:
-    """The same bytes, as a network brings them."""
-    sizes = dice.choice(((10_000,), (40, 200), (1, 3)))
-    found: list[bytes] = []
-    while data:
-        size = dice.choice(sizes)
-        found.append(data[:size])
-        data = data[size:]
-    return found
-
-
-def say(data: bytes) -> bool:
-    """Whether a whole event says something: before that another engine begins the answer anew."""
-    splitter = EventSplitter()
-    return any(map(says, splitter.split_bytes(data)))
-
-
-def resumed(api: Api, body: Body, setting: Setting, kind: str) -> Resuming | None:
-    raw = json.dumps(body).encode()
-    one = len(indices(api, body)) == 1
-    return resuming_of(api, raw, setting, 9, kind, token_ids_of(api, raw), one=one)
-
-
-@dataclass
-class Run:
-    """One stream through the gateway's own code, from engines in this process."""
-
-    api: Api
-    body: Body
-    setting: Setting = "exact"
-    kind: str = "vllm"
-    first: ContinuingEngine = FIRST
-    others: tuple[ContinuingEngine, ...] = (OTHER,)
-    questions: list[Question] = field(default_factory=list[Question])
-    resuming: Resuming | None = None
-    failures: list[str] = field(default_factory=list[str])
-    begun: list[Question] = field(default_factory=list[Question])
-    """The questions that an engine has begun to answer, one of each engine."""
-
-    async def cut(self, cuts: list[int], dice: random.Random) -> bytes:
-        """The client's bytes of a stream that is cut after so many bytes, as its rests are."""
-        raw = json.dumps(self.body).encode()
-        resuming = self.resuming = resumed(self.api, self.body, self.setting, self.kind)
-        assert resuming is not None
-        sent = with_token_ids(raw) if resuming.asks_ids else raw
-        resuming.sent = lambda: sent
-        whole = self.first.stream(self.api.path, json.loads(sent))
-        client, usage = Client(), self.api.usage()
-        at = cuts[0] % (len(whole) + 1)
-        if not say(whole[:at]):
-            at = len(whole)
-        parts = pieces(whole[:at], dice)
-        engine = Sent(parts[1:], breaks=at < len(whole))
-        try:
-            await relay_stream(
-                engine=engine,
-                client=client,
-                headers=[],
-                usage=usage,
-                name=None,
-                api=self.api,
-                begun=parts[0],
-                resuming=resuming,
-            )
-        except AnswerCutOff:
-            resuming.break_off()
-            for number in range(9):
-                following = cuts[number + 1] if number + 1 < len(cuts) else None
-                asked = self._ask(self.others[number % len(self.others)], following, dice)
-                rest = RestOfStream(resuming, client, usage, None, prompt_tokens=0)
-                try:
-                    await rest.relay_to_end(asked, self._begins, LONGEST)
-                except EndpointFailed as failed:
-                    self.failures.append(str(failed))
-                    continue
-                break
-        assert client.ended, self.failures
-        return b"".join(client.got)
-
-    def _begins(self, question: Question) -> None:
-        self.begun.append(question)
-
-    def _ask(self, engine: ContinuingEngine, cut: int | None, dice: random.Random) -> Callable[[Question], Any]:
-        async def ask(question: Question) -> Sent:
-            self.questions.append(question)
-            whole = engine.stream(question.path, json.loads(json.dumps(question.body)))
-            at = len(whole) if cut is None else cut % (len(whole) + 1)
-            return Sent(pieces(whole[:at], dice), breaks=at < len(whole))
-
-        return ask
-
-
-def read(data: bytes) -> dict[str, Any]:
-    """All that a client can read in a stream, the way its events are cut left aside."""
-    splitter = EventSplitter()
-    events = splitter.split_bytes(data)
-    assert not splitter.rest()
-    assert events[-1].data == b"[DONE]"
-    choices: dict[int, dict[str, Any]] = {}
-    heads: set[tuple[Any, ...]] = set()
-    usages: list[Any] = []
-    for event in events[:-1]:
-        document = json.loads(event.data)
-        heads.add(tuple(document.get(name) for name in ("id", "object", "created", "model")))
-        if document.get("usage") and not document["choices"]:
-            usages.append(document["usage"])
-        for choice in document["choices"]:
-            found = choices.setdefault(
-                choice["index"], {"text": "", "roles": [], "ends": [], "ids": [], "logprobs": []}
-            )
-            assert not found["ends"], "an ended choice goes on"
-            delta = choice.get("delta", {})
-            found["roles"] += [delta["role"]] if "role" in delta else []
-            found["text"] += delta.get("content", "") if "delta" in choice else choice["text"]
-            found["ids"] += choice.get("token_ids") or []
-            told: Body = choice.get("logprobs") or {}
-            found["logprobs"] += told.get("content") or list(
-                zip(*(told[name] for name in ("tokens", "token_logprobs", "text_offset")), strict=True) if told else ()
-            )
-            if choice["finish_reason"] is not None:
-                found["ends"].append((choice["finish_reason"], choice.get("stop_reason")))
-    return {"choices": choices, "heads": heads, "usages": usages}
-
-
-def ask(api: Api, number: int, **more: Any) -> Body:
-    what: Body = {"prompt": f"Tell {number}"}
-    if api is CHAT:
-        what = {"messages": [{"role": "user", "content": f"Tell {number}"}]}
-    return {"model": "m", "stream": True, "temperature": 0, "max_tokens": 60} | what | more
 
 
 VARIANTS: Final[tuple[Mapping[str, Any], ...]] = (
@@ -235,6 +46,9 @@ VARIANTS: Final[tuple[Mapping[str, Any], ...]] = (
 LOGPROBS: Final = {CHAT.name: {"logprobs": True, "top_logprobs": 2}, COMPLETIONS.name: {"logprobs": 2}}
 
 
+THINKING: Final[Body] = {"chat_template_kwargs": {"enable_thinking": True}, "max_tokens": 80}
+
+
 def variant(number: int) -> tuple[Api, Body]:
     more: Body
     api = (CHAT, COMPLETIONS)[number % 2]
@@ -248,18 +62,17 @@ def variant(number: int) -> tuple[Api, Body]:
         more["stream_options"] = {"include_usage": True}
     if more.get("max_tokens", 1) is None and api is COMPLETIONS:
         del more["max_tokens"]
+    if "stream_options" in more and number % 5 == 2:
+        more["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    if api is CHAT and number % 3 == 1:
+        more = THINKING | more
     return api, ask(api, number, **more)
-
-
-def expected(api: Api, body: Body) -> dict[str, Any]:
-    found = read(FIRST.stream(api.path, body))
-    return found | {"heads": {(*head[:3], "m") for head in found["heads"]}}
 
 
 async def holds(number: int) -> None:
     dice = random.Random(number)
     api, body = variant(number)
-    run = Run(api, body)
+    run = CutStream(api, body)
     cuts = [dice.randrange(2**31) for _ in range(dice.choice((1, 1, 1, 2, 3)))]
     got = await run.cut(cuts, dice)
     assert read(got) == expected(api, body), (number, body, cuts)
@@ -282,7 +95,7 @@ async def test_a_cut_at_any_byte_of_a_stream_is_no_seam(api: Api) -> None:
     body = ask(api, 1, max_tokens=12, stream_options={"include_usage": True})
     whole = FIRST.stream(api.path, body | {"return_token_ids": True})
     for at in range(0, len(whole) + 1, 1 if CUTS >= 2000 else 7):
-        assert read(await Run(api, body).cut([at], random.Random(at))) == expected(api, body), at
+        assert read(await CutStream(api, body).cut([at], random.Random(at))) == expected(api, body), at
 
 
 UNTRUE: Final[Mapping[str, ContinuingEngine]] = {
@@ -297,7 +110,7 @@ UNTRUE: Final[Mapping[str, ContinuingEngine]] = {
 async def test_an_engine_that_does_not_give_the_rest_is_left_for_the_next_one(name: str) -> None:
     for number in range(20):
         body = ask(COMPLETIONS, number, max_tokens=80, ignore_eos=True, stream_options={"include_usage": True})
-        run = Run(COMPLETIONS, body, others=(UNTRUE[name], OTHER))
+        run = CutStream(COMPLETIONS, body, others=(UNTRUE[name], OTHER))
         got = await run.cut([3000 + number], random.Random(number))
         assert read(got) == expected(COMPLETIONS, body)
         assert len(run.failures) == 1
@@ -306,7 +119,7 @@ async def test_an_engine_that_does_not_give_the_rest_is_left_for_the_next_one(na
 @pytest.mark.parametrize("fault", ["error", "abort"])
 async def test_an_engine_that_ends_an_answer_for_its_own_sake_has_broken_it_off(fault: str) -> None:
     body = ask(CHAT, 3, max_tokens=80, ignore_eos=True, stream_options={"include_usage": True})
-    run = Run(CHAT, body, first=ContinuingEngine(faults=frozenset({fault})))
+    run = CutStream(CHAT, body, first=ContinuingEngine(faults=frozenset({fault})))
     got = await run.cut([2**31 - 1], random.Random(1))
     assert read(got) == expected(CHAT, body)
     assert run.questions
@@ -334,7 +147,7 @@ async def test_by_text_the_rest_follows_whatever_the_engine_adds(api: Api, kind:
         body = ask(api, number, **TEXT_BODY)
         whole = first.stream(api.path, body)
         at = len(whole) // 2 + 31 * number
-        run = Run(api, body, setting="text", kind=kind, first=first, others=(other,))
+        run = CutStream(api, body, setting="text", kind=kind, first=first, others=(other,))
         if name == "repeats" and api is COMPLETIONS:
             continue  # with the prompt before it: no engine does that without `echo`
         got, plain = read(await run.cut([at], random.Random(number))), read(whole)
@@ -354,7 +167,7 @@ async def test_by_text_the_rest_follows_whatever_the_engine_adds(api: Api, kind:
 
 async def test_a_stop_string_that_begins_in_the_text_of_the_client_ends_the_answer() -> None:
     """Engines that hold no text back send the beginning of a stop string, and only see the rest of it afterwards."""
-    run = Run(COMPLETIONS, ask(COMPLETIONS, 1, stop=["xyz"], max_tokens=30), setting="text", kind="sglang")
+    run = CutStream(COMPLETIONS, ask(COMPLETIONS, 1, stop=["xyz"], max_tokens=30), setting="text", kind="sglang")
     resuming = resumed(COMPLETIONS, run.body, "text", "sglang")
     assert resuming is not None
     head = '"id":"a","object":"text_completion","created":1,"model":"m"'
@@ -376,7 +189,7 @@ async def test_choices_that_have_ended_are_not_asked_for_again() -> None:
     for number in range(30):
         dice = random.Random(number)
         body = ask(CHAT, number, n=3, seed=number)
-        run = Run(CHAT, body)
+        run = CutStream(CHAT, body)
         whole = FIRST.stream(CHAT.path, body | {"return_token_ids": True})
         await run.cut([len(whole) * 3 // 4], dice)
         before = read(whole[: whole.rfind(b"\n\n", 0, len(whole) * 3 // 4) + 2] + b"data: [DONE]\n\n")
@@ -392,7 +205,11 @@ def found_form(api: Api, body: Body, setting: Setting, kind: str, *deltas: Body)
     engine = ContinuingEngine(tells_ids=kind == "vllm")
     sent = body | {"return_token_ids": resuming.asks_ids}
     resuming.sent = lambda: json.dumps(sent).encode()
-    events = itertools.islice(engine.events(api.path, sent), 4) if not deltas else map(chat_event, deltas)
+    events = (
+        itertools.islice(engine.events(api.path, sent), 4)
+        if not deltas
+        else [chat_event(delta, tells_ids=kind == "vllm") for delta in deltas]
+    )
     for event in events:
         resuming.kept.keep_events(event)
     try:
@@ -402,9 +219,10 @@ def found_form(api: Api, body: Body, setting: Setting, kind: str, *deltas: Body)
     return resuming.form
 
 
-def chat_event(delta: Body) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": None, "token_ids": [5]}
-    event = {"id": "a", "object": "chat.completion.chunk", "model": "m", "choices": [choice], "prompt_token_ids": [1]}
+def chat_event(delta: Body, *, tells_ids: bool = True) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": None, "token_ids": [5] if tells_ids else None}
+    event = {"id": "a", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
+    event |= {"prompt_token_ids": [1] if tells_ids else None}
     return b"data: %b\n\n" % json.dumps(event).encode()
 
 
@@ -444,7 +262,8 @@ ROWS: Final[Mapping[str, list[Probe]]] = {
         *both(structured_outputs={"choice": ["a"]}),
         *both(guided_json={"type": "object"}),
     ],
-    "thinking under way": chat({"reasoning_content": "hm"}),
+    "thinking under way": chat({"reasoning_content": "hm"}, **THINKING),
+    "thinking under way, of a model without `thinking_end`": chat({"reasoning_content": "hm"}),
     "text after the thinking": chat({"reasoning_content": "hm"}, {"content": "So"}),
     "images and sounds in the prompt": chat({"content": "So"}, messages=[{"role": "user", "content": [IMAGE]}]),
     "LoRA adapters": both(model="sql"),

@@ -1,5 +1,6 @@
 """A client of the frontend reads one whole answer though the engine that began it dies: over real sockets."""
 
+import asyncio
 import gc
 import json
 from typing import Any
@@ -32,12 +33,12 @@ ASKED: Body = {
 MODELS = b'{"object":"list","data":[{"id":"llama-8b","max_model_len":4096}]}'
 
 
-def serving(engine: ContinuingEngine, *, events: int | None = None) -> Script:
+def serving(engine: ContinuingEngine, *, events: int | None = None, models: bytes = MODELS) -> Script:
     """Answers as this engine does; with `events` it dies after so many of a stream."""
 
     async def script(request: Received) -> None:
         if request.method == "GET":
-            await request.answer(MODELS)
+            await request.answer(models)
             return
         await request.begin_stream()
         for number, event in enumerate(engine.events(request.path, json.loads(request.body))):
@@ -56,6 +57,11 @@ def tell_kinds(edge: EdgeUnderTest, *kinds: str) -> None:
         WorkerView(worker=f"worker-{number}", url="http://x", engine=kind) for number, kind in enumerate(kinds, 1)
     )
     edge.hear(PoolSnapshot(pool=POOL, source="c", sequence=1, at_ms=1, workers=views))
+
+
+def text_of(stream: bytes) -> str:
+    events = [json.loads(line[6:]) for line in stream.split(b"\n\n") if line.startswith(b"data: {")]
+    return "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
 
 
 def body(**more: Any) -> bytes:
@@ -110,6 +116,55 @@ async def test_a_chat_without_a_limit_is_as_long_as_the_next_engine_allows(start
         assert answer.body.endswith(b"data: [DONE]\n\n")
         asked = json.loads(second.received[1].body)
         assert asked["max_tokens"] == 4096 - len(asked["prompt"])
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        b'{"data":[{"id":"llama-8b","max_model_len":12}]}',
+        b'{"data":[{"id":"llama-8b","max_model_len":-1}]}',
+        b'{"data":[{"id":"llama-8b","max_model_len":"long"}]}',
+        b'{"data":[]}',
+        b"<html>",
+        b" " * 2_000_000,
+    ],
+    ids=["shorter than the answer", "negative", "a text", "no model", "a page", "without end"],
+)
+async def test_an_engine_that_could_not_hold_the_answer_does_not_end_it(start_edge: StartEdge, models: bytes) -> None:
+    scripts = serving(ENGINE, events=5), serving(ENGINE, models=models), serving(ENGINE)
+    async with ScriptedEngine(scripts[0]) as first, ScriptedEngine(scripts[1]) as second:
+        async with ScriptedEngine(scripts[2]) as third:
+            edge = await start_edge(first.url, second.url, third.url, config=RESUMED)
+            tell_kinds(edge, "vllm", "vllm", "vllm")
+            answer = await raw_request(edge.url, post(CHAT.path, body(max_tokens=None)))
+            assert [request.path for request in third.received] == ["/v1/models", "/v1/completions"]
+        assert [request.path for request in second.received] == ["/v1/models"]
+    assert text_of(answer.body) == text_of(ENGINE.stream(CHAT.path, ASKED | {"max_tokens": None}))
+
+
+@pytest.mark.parametrize("says", ["nothing", "comments", "empty texts"])
+async def test_a_rest_that_never_comes_is_left_as_soon_as_a_stream_that_stops(start_edge: StartEdge, says: str) -> None:
+    async def hangs(request: Received) -> None:
+        if says != "nothing":
+            await request.begin_stream()
+        while not request.gone.is_set():
+            if says == "comments":
+                await request.chunk(b": working\n\n")
+            elif says == "empty texts":
+                await request.chunk(b'data: {"choices":[{"index":0,"text":"","finish_reason":null}]}\n\n')
+            await asyncio.wait({asyncio.ensure_future(request.gone.wait())}, timeout=0.05)
+
+    async with ScriptedEngine(serving(ENGINE, events=9)) as first, ScriptedEngine(hangs) as second:
+        async with ScriptedEngine(serving(ENGINE)) as third:
+            edge = await start_edge(
+                first.url, second.url, third.url, config=RESUMED | {"edge": {"stream_idle_timeout": 0.3}}
+            )
+            tell_kinds(edge, "vllm", "vllm", "vllm")
+            answer = await raw_request(edge.url, post(CHAT.path, body()))
+        await eventually(lambda: second.received[0].gone.is_set())
+    assert text_of(answer.body) == text_of(ENGINE.stream(CHAT.path, ASKED))
+    (done,) = edge.events.of(ResponseCompleted)
+    assert [each.outcome for each in done.attempts] == ["cut_off", "timeout", "answered"]
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,19 @@ def test_a_new_prompt_goes_to_an_engine_that_has_room_and_the_others_are_explain
     assert room.sent(room.prompt(4, BIG)) is None
 
 
+def test_an_engine_that_is_gone_has_room_and_gets_nothing_while_another_serves() -> None:
+    """It would take every request while its successor starts."""
+    room = Room(engines=("a", "b"))
+    room.hear("b", state="unreachable")
+    first = room.prompt(1, BIG)
+    assert room.sent(first) == room.sent(room.prompt(2, BIG)) == "a"
+    third = room.prompt(3, BIG)
+    assert room.sent(third) is None
+    assert room.after(1.0) == []
+    room.hear("a", state="unreachable")
+    assert room.sent(room.prompt(4, BIG)) == "b"
+
+
 def test_a_shared_beginning_counts_once() -> None:
     room = Room()
     assert room.sent(room.prompt(1, 9000, own_blocks=20)) == "a"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pointsman_contracts.worker import DrainNotice
 from pointsman_testing.scheduler_bench import Bench, explained
 
 LONG = {"use": "context-length", "label": "lengths"}
@@ -98,6 +99,14 @@ def test_a_signal_that_is_bad_for_all_is_not_believed_and_the_decision_says_so(
         bench.hear(name, state=state)
     assert bench.survivors() == expected
     assert bench.decide().reasons == ([] if why is None else [why])
+
+
+def test_an_engine_that_ended_while_it_drained_gets_nothing() -> None:
+    bench = Bench(only("healthy"))
+    bench.join("a", "b")
+    bench.hear("a", state="unreachable", draining=DrainNotice(left_ms=0, why="upgrade"))
+    bench.hear("b", state="unreachable")
+    assert bench.survivors() == {"b"}
 
 
 @pytest.mark.requirement("S2-7")

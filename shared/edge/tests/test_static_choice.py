@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.worker import DrainNotice
 from pointsman_core.config import Config, load
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.decider import AVOIDED_S, EngineLoad
@@ -292,4 +293,7 @@ def test_a_pool_whose_engines_all_fail_a_signal_is_still_served() -> None:
     del everything["ill"]
     assert standing(**everything, late=("not_ready", "")) == ["silent", "late"]
     assert standing(drains=("draining", "")) == ["drains"]
+    ended = WorkerView(worker="ended", url="u", state="unreachable", draining=DrainNotice(left_ms=0, why="upgrade"))
+    late = WorkerView(worker="late", url="u", state="not_ready")
+    assert best_standing([ended, late]) == [late]
     assert standing() == []

@@ -19,6 +19,9 @@ WORDS: Final = (
 _FIRST_WORD: Final = 256
 """Ids below are single bytes."""
 END: Final = 400
+THOUGHT: Final = 401
+"""The token behind thoughts."""
+THINKING_END: Final = "</think>"
 _FACES: Final = tuple("😀🙃🚂".encode()[place : place + 4] for place in (0, 4, 8))
 _FACE: Final = 300
 """Ids from here on are the first half of a face, of which bytes follow."""
@@ -32,13 +35,23 @@ def bytes_of(token: int) -> bytes:
         return bytes((token,))
     if token == END:
         return b""
+    if token == THOUGHT:
+        return THINKING_END.encode()
     return _FACES[token - _FACE][:2] if token >= _FACE else WORDS[token - _FIRST_WORD].encode()
 
 
-def rendered(messages: list[Body], *, goes_on: bool) -> bytes:
+def rendered(messages: list[Body], *, goes_on: bool, thinks: bool = False) -> bytes:
     """A chat template."""
+    if thinks:
+        return rendered(messages, goes_on=goes_on) + b"<think>"
     turns = [f"<{turn['role']}>{turn['content']}".encode() for turn in messages]
     return b"</>".join(turns) if goes_on else b"</>".join((*turns, b"<assistant>"))
+
+
+def thinks(body: Body) -> bool:
+    """Whether a chat asks for thoughts: the model thinks, and the engine splits the thoughts off."""
+    variables: Body = body.get("chat_template_kwargs") or {}
+    return bool(variables.get("enable_thinking"))
 
 
 class _Token(NamedTuple):
@@ -62,6 +75,8 @@ class ContinuingEngine:
     """It counts the tokens of an answer that it was given as its own."""
     faults: frozenset[str] = field(default_factory=frozenset[str])
     """`other_prompt`, `error`, `abort`."""
+    salt: str = ""
+    """Engines with another salt bring other tokens."""
 
     def stream(self, path: str, body: Body) -> bytes:
         """The events of an answer."""
@@ -124,7 +139,7 @@ class ContinuingEngine:
         messages = body["messages"]
         if goes_on:
             messages = [*messages[:-1], messages[-1] | {"content": messages[-1]["content"].rstrip()}]
-        return rendered(messages, goes_on=goes_on)
+        return rendered(messages, goes_on=goes_on, thinks=thinks(body))
 
     def _prompts(self, body: Body) -> "list[bytes | list[int]]":
         prompt = body["prompt"]
@@ -167,6 +182,8 @@ class _Choice:
         else:
             self._begun = ""
         self._text = ""
+        self._thinks = chat and thinks(body)
+        """The thoughts aren't part of the text that is sent."""
         self._sent = 0
         self._offset = 0
         stop: str | list[str] = body.get("stop") or []
@@ -218,7 +235,9 @@ class _Choice:
             for length in (2, 3):
                 if recent[-length:] == face[:length]:
                     return _Token(face[length], -0.5)
-        seed = zlib.crc32(self._known + str(self.body.get("seed")).encode())
+        seed = zlib.crc32(self._known + str(self.body.get("seed")).encode() + self.engine.salt.encode())
+        if seed % 19 == 0 and self._known.rfind(b"<think>") > self._known.rfind(THINKING_END.encode()):
+            return _Token(THOUGHT, -0.2)
         if seed % 67 == 0 and len(self.ids) >= (self.body.get("min_tokens") or 0) and not self.body.get("ignore_eos"):
             return _Token(END, -0.1)
         return max(self._candidates(seed), key=self._score)
@@ -252,7 +271,9 @@ class _Choice:
 
     def _written(self, text: str, tokens: list[_Token], reason: str | None, stopped: str | None) -> Body:
         choice: Body = {"index": self.index}
-        if self.chat:
+        if self._thinks:
+            choice["delta"] = self._split(text)
+        elif self.chat:
             choice["delta"] = {"content": text}
         else:
             choice["text"] = text
@@ -268,6 +289,16 @@ class _Choice:
         self._told_prompt = True
         choice["token_ids"] = [token.id for token in tokens] if self.asks_ids else None
         return choice
+
+    def _split(self, text: str) -> Body:
+        """As engines do that look for the mark."""
+        at, sent = self._text.find(THINKING_END), self._sent
+        before = sent - len(text)
+        if at < 0:
+            return {"reasoning": text} if text else {}
+        thought = text[: max(0, at - before)]
+        answer = text[max(0, at + len(THINKING_END) - before) :]
+        return ({"reasoning": thought} if thought else {}) | ({"content": answer} if answer or not thought else {})
 
     def _logprobs(self, tokens: list[_Token]) -> Body | None:
         asked = self.body.get("logprobs")

@@ -25,6 +25,7 @@ class ContinuingServer(FakeEngine):
     """Answers chats and completions."""
 
     engine: ContinuingEngine = field(default_factory=lambda: ContinuingEngine(model=MODEL, together=1))
+    blocks: int = 100_000
     pause_s: float = 0.05
     """Between two events."""
 
@@ -54,8 +55,11 @@ class ContinuingServer(FakeEngine):
         usage: Body = {}
         for event in self.engine.events(request.path, {**asked, **ASKED, "stream": True}):
             await asyncio.sleep(self.pause_s)
+            if request.gone.is_set():
+                return
             if event == b"data: [DONE]\n\n":
                 break
+            self.generated_tokens += 1
             document = json.loads(event[6:])
             usage = document.get("usage") or usage
             pieces += [choice["delta"].get("content") or "" for choice in document["choices"]]

@@ -18,6 +18,8 @@ class FakeEngine(ScriptedEngine):
     waiting: int = 0
     kv_usage: float = 0.0
     prompt_tokens: int = 0
+    blocks: int = 1000
+    """Of its KV cache, with 16 tokens each."""
     generated_tokens: int = 0
     other_ranks: dict[str, tuple[int, int, float]] = field(default_factory=dict[str, tuple[int, int, float]])
     """Running and waiting requests and KV usage of further data-parallel ranks, by the label `engine`; the fields above
@@ -74,7 +76,7 @@ class FakeEngine(ScriptedEngine):
             f"vllm:prompt_tokens_total{_LABELS} {self.prompt_tokens}.0",
             f"vllm:generation_tokens_total{_LABELS} {self.generated_tokens}.0",
             f'vllm:engine_sleep_state{{engine="0",sleep_state="awake"}} {float(not self.asleep)}',
-            'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000"} 1.0',
+            f'vllm:cache_config_info{{block_size="16",engine="0",num_gpu_blocks="{self.blocks}"}} 1.0',
             f"vllm:time_to_first_token_seconds_count{_LABELS} 0.0",
         ]
         for rank, (rank_running, rank_waiting, rank_usage) in self.other_ranks.items():

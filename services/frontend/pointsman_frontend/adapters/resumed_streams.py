@@ -2,44 +2,37 @@
 what they answer."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Final, Protocol
 
-import msgspec
-
-from pointsman_apis.usage import UsageTail
-from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.response import Seam
+from pointsman_core.config import Config
 from pointsman_edge.edge import Edge
-from pointsman_edge.sending.encoded_answer import ENCODINGS
-from pointsman_edge.sending.moving_on import DRAINED, FAILED, failed_workers
+from pointsman_edge.sending.moving_on import DRAINED, failed_workers
 from pointsman_edge.sending.retry_budget import RetryBudget
 from pointsman_edge.sending.unasked_usage import Rewriting
 from pointsman_frontend.adapters.attempt_reports import AttemptReports
-from pointsman_frontend.adapters.decoded_answer import DecodedAnswer
-from pointsman_frontend.adapters.engine_call import engine_call, rest_call
+from pointsman_frontend.adapters.engine_call import engine_call
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.outgoing import Outgoing
-from pointsman_frontend.adapters.relay import Answering, ResponseWriter, end_cut_off
-from pointsman_frontend.domain.resuming.joining import NotTheRest
+from pointsman_frontend.adapters.relay import end_cut_off
+from pointsman_frontend.adapters.rest_connections import RestConnections, longest_sequence
+from pointsman_frontend.adapters.rest_of_stream import CUT_OFF, RestOfStream
 from pointsman_frontend.domain.resuming.question import CantContinue, Question
 from pointsman_frontend.domain.resuming.resuming import Resuming, resuming_of, token_ids_of
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN
 
-CUT_OFF: Final = "cut_off"
 NO_ENGINE: Final = "no_engine"
 """Reason of streams that no further engine was left for."""
 _NEVER: Final = "never"
-_ERROR: Final = 400
-_CONTENT_ENCODING: Final = b"content-encoding"
+_KNOWN_S: Final = 60.0
+"""An engine that starts anew may have another longest sequence."""
 
 _log = Log("engines")
-
-Ask = Callable[[Question], Awaitable[Answering]]
-"""Sends a question; raises EndpointFailed."""
 
 
 class StreamBroken(EndpointFailed):
@@ -58,12 +51,6 @@ class DecideAgain(Protocol):
     def __call__(self, *, free: bool) -> Awaitable[ChosenEndpoint | None]: ...
 
 
-class Begins(Protocol):
-    """Called once with the question that an engine has begun to answer."""
-
-    def __call__(self, question: Question) -> None: ...
-
-
 class ResumedStreams:
     """Those of one edge."""
 
@@ -71,8 +58,8 @@ class ResumedStreams:
         self._edge = edge
         self._engines = engines
         self._reports = reports
-        self._longest: dict[str, int] = {}
-        """The longest sequence of each engine in tokens, by URL."""
+        self._longest: dict[str, tuple[int, float]] = {}
+        """The longest sequence of each engine in tokens and when it was asked, monotonic, by URL."""
 
     def prepare_resuming(self, request: Outgoing, endpoint: ChosenEndpoint) -> Resuming | None:
         """For a request that is about to be sent to an engine; None where its stream can't be continued."""
@@ -92,6 +79,7 @@ class ResumedStreams:
             kind=self._edge.engine_of(record.pool, endpoint.worker),
             ids=decision.token_ids or token_ids_of(record.api, body),
             one=decision.answers == 1,
+            thinking_end=_thinking_end(record.policy.config, decision),
         )
         if resuming is not None:
             resuming.sent = partial(_sent_body, request, endpoint)
@@ -221,11 +209,18 @@ class ResumedStreams:
                 "stream_resumed", request_id=record.request_id, worker=endpoint.worker, before=before, form=seam.form
             )
 
-        connections = _Connections(self._engines, request, endpoint, span.traceparent)
+        connections = RestConnections(self._engines, request, endpoint, span.traceparent)
         try:
             longest = await self._longest_of(connections, endpoint.url) if resuming.is_open_ended else None
             usage = record.tail or record.api.usage()
-            rest = RestOfStream(resuming, request.client, usage, broken.rewriting, request.decision.prompt_tokens)
+            rest = RestOfStream(
+                resuming,
+                request.client,
+                usage,
+                broken.rewriting,
+                request.decision.prompt_tokens,
+                quiet_s=record.policy.engine.idle_s,
+            )
             await rest.relay_to_end(connections.ask_rest, begins, longest)
             problem = None
             record.record_attempt(endpoint.worker, "answered", 200, time.monotonic() - sent_at)
@@ -240,160 +235,20 @@ class ResumedStreams:
             if span is not NO_SPAN and span.is_recording:
                 span.end_span(problem, error__type=problem)
 
-    async def _longest_of(self, connections: "_Connections", url: str) -> int:
+    async def _longest_of(self, connections: RestConnections, url: str) -> int:
         """The longest sequence of an engine in tokens. Raises EndpointFailed where it doesn't say."""
+        now = time.monotonic()
         known = self._longest.get(url)
-        if known is None:
-            known = self._longest[url] = longest_sequence(await connections.ask_models())
-        return known
+        if known is None or now - known[1] > _KNOWN_S:
+            self._longest = {each: found for each, found in self._longest.items() if now - found[1] <= _KNOWN_S}
+            known = self._longest[url] = longest_sequence(await connections.ask_models()), now
+        return known[0]
 
 
 def _sent_body(request: Outgoing, endpoint: ChosenEndpoint) -> bytes:
     return engine_call(request, endpoint, None, (), movable=False).body
 
 
-class RestOfStream:
-    """Passes the rest of one stream on, from one engine."""
-
-    def __init__(
-        self,
-        resuming: Resuming,
-        client: ResponseWriter,
-        usage: UsageTail,
-        rewriting: Rewriting | None,
-        prompt_tokens: int,
-    ) -> None:
-        """`usage`: reads the stream that the client gets. `prompt_tokens`: as the stages counted them."""
-        self._resuming = resuming
-        self._client = client
-        self._usage = usage
-        self._rewriting = rewriting
-        self._prompt_tokens = prompt_tokens
-
-    async def relay_to_end(self, ask: Ask, begins: Begins, longest: int | None) -> None:
-        """Have the choices that haven't ended continued, one after the other, and end the stream. Raises EndpointFailed
-        and CantContinue."""
-        resuming = self._resuming
-        # The bytes of an event that broke off aren't part of the next one.
-        self._usage.follow_bytes(b"\n\n")
-        for index in resuming.open_choices():
-            ended = False
-            while not ended:
-                question = resuming.next_question(index, longest)
-                if question is None:
-                    await self._write(resuming.kept.keep_events(self._counted(resuming.end_choice(index))))
-                    break
-                ended = await self._relay_choice(question, await ask(question), begins)
-                begins = _nothing if ended else begins
-        end = self._counted(resuming.end_stream(self._prompt_tokens))
-        await self._client.end(end if self._rewriting is None else self._rewriting.rewrite_bytes(end))
-
-    async def _relay_choice(self, question: Question, engine: Answering, begins: Begins) -> bool:
-        """Whether the choice has ended; otherwise the engine is asked again, from an earlier point."""
-        resuming = self._resuming
-        rest = resuming.read_rest(question)
-        begun = False
-        try:
-            while not rest.finished:
-                data = await engine.read()
-                if not data:
-                    break
-                joined = rest.join(data)
-                if joined:
-                    if not begun:
-                        begun = True
-                        begins(question)
-                    await self._write(resuming.kept.keep_events(self._counted(joined)))
-            if question.form == "text":
-                # The engine's count of the tokens comes last.
-                while data := await engine.read():
-                    rest.join(data)
-        except NotTheRest as failure:
-            if not begun and failure.echo and resuming.step_back():
-                return False
-            raise EndpointFailed(FAILED, str(failure)) from None
-        except AnswerCutOff as cut:
-            if not rest.finished:
-                drained = cut.outcome == DRAINED
-                raise EndpointFailed(CUT_OFF if begun and not drained else cut.outcome, str(cut)) from None
-        finally:
-            resuming.end_question(question, rest)
-        if not rest.finished:
-            raise EndpointFailed(CUT_OFF if begun else FAILED, "the stream ended early")
-        return True
-
-    def _counted(self, data: bytes) -> bytes:
-        self._usage.follow_bytes(data)
-        return data
-
-    async def _write(self, data: bytes) -> None:
-        await self._client.write(data if self._rewriting is None else self._rewriting.rewrite_bytes(data))
-
-
-def _nothing(question: Question) -> None:
-    del question
-
-
-class _Connections:
-    """The connections of one attempt, one after the other."""
-
-    def __init__(
-        self, engines: EngineClient, request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None
-    ) -> None:
-        self._engines = engines
-        self._request = request
-        self._endpoint = endpoint
-        self._traceparent = traceparent
-        self._release: Callable[[], None] | None = None
-
-    async def ask_rest(self, question: Question) -> Answering:
-        """Send a question. Raises EndpointFailed, for every error too."""
-        body = msgspec.json.encode(question.body)
-        return await self._send(b"POST", question.path.encode("ascii"), body)
-
-    async def ask_models(self) -> bytes:
-        """The engine's list of models. Raises EndpointFailed."""
-        engine = await self._send(b"GET", b"/v1/models", b"")
-        pieces: list[bytes] = []
-        try:
-            while data := await engine.read():
-                pieces.append(data)
-        except AnswerCutOff as cut:
-            raise EndpointFailed(cut.outcome, str(cut)) from None
-        return b"".join(pieces)
-
-    async def _send(self, method: bytes, path: bytes, body: bytes) -> Answering:
-        self.give_back()
-        call = rest_call(self._request, self._endpoint, self._traceparent, method=method, path=path, body=body)
-        engine = await self._engines.send(call, self._request.record.policy.engine)
-        self._release = lambda: self._engines.release_connection(engine)
-        if engine.status >= _ERROR:
-            raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
-        encoding = dict(engine.headers).get(_CONTENT_ENCODING, b"")
-        return DecodedAnswer(engine) if encoding.strip().lower() in ENCODINGS else engine
-
-    def give_back(self) -> None:
-        """Give the last connection back."""
-        release, self._release = self._release, None
-        if release is not None:
-            release()
-
-
-class _Model(msgspec.Struct):
-    max_model_len: int | None = None
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model] = msgspec.field(default_factory=list[_Model])
-
-
-def longest_sequence(document: bytes) -> int:
-    """The longest sequence that a list of models names, in tokens. Raises EndpointFailed where it names none."""
-    try:
-        lengths = [each.max_model_len for each in msgspec.json.decode(document, type=_Models).data]
-    except msgspec.DecodeError:
-        lengths = []
-    known = [length for length in lengths if length]
-    if not known:
-        raise EndpointFailed(FAILED, "doesn't say how long a sequence may be")
-    return min(known)
+def _thinking_end(config: Config, decision: Decision) -> str | None:
+    model = config.models.get(decision.model) or config.models.get(decision.target.model)
+    return None if model is None else model.thinking_end

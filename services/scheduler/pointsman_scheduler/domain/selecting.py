@@ -60,8 +60,10 @@ def select_with_room(
         return select_endpoints(request, policy, everyone, everyone, runs), None
     keep = np.ones(everyone.size, dtype=np.bool_)
     keep[lacking] = False
+    well = everyone.take(everyone.fleet.eligible_until) >= everyone.now
     roomy = everyone.keep(keep)
-    if roomy.size:
+    # An engine that is dead, or drains, has all its room: that mustn't bring it requests which engines that serve take.
+    if roomy.size and ((well & keep).any() or not well.any()):
         try:
             return select_endpoints(
                 request, policy, everyone, roomy, runs, without_room=engines.explain_lacking(lacking)

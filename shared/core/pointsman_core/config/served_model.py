@@ -78,6 +78,9 @@ class Model(Section):
     """Features beyond text that it supports. A selector skips the model for a request that needs another one."""
     apis: tuple[Api, ...] = ("chat.completions", "completions", "responses", "messages")
     """APIs that it serves, e.g. `[embeddings]` for a model that makes vectors."""
+    thinking_end: str | None = Field(default=None, min_length=1)
+    """The mark behind its thoughts, e.g. `</think>`, where engines split them off the answer: a stream that breaks off
+    within them is continued only if it is set."""
     strengths: str = ""
     """Its strengths in words, for the scorer `semantic-match`: `programming, debugging, code review`."""
     examples: tuple[Annotated[str, Field(min_length=1)], ...] = ()

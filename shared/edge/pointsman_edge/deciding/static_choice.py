@@ -299,7 +299,8 @@ def best_standing(views: Iterable[WorkerView]) -> list[WorkerView]:
     can't be heard, for a snapshot may be old or wrong about all of them; last those that drain or sleep."""
     by_standing: dict[tuple[int, bool], list[WorkerView]] = {}
     for view in views:
-        standing = _STANDING.get(view.state, 1), view.verdict in _UNWELL
+        state = "draining" if view.draining is not None else view.state
+        standing = _STANDING.get(state, 1), view.verdict in _UNWELL
         by_standing.setdefault(standing, []).append(view)
     return by_standing[min(by_standing)] if by_standing else []
 

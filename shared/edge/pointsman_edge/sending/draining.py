@@ -31,7 +31,10 @@ class DrainingEngines:
         for view in snapshot.workers:
             notice, key = view.draining, (snapshot.pool, view.worker)
             if notice is not None:
-                left_ms = notice.left_ms
+                left_ms, known = notice.left_ms, self._moves_at.get(key, math.inf)
+                if left_ms == 0 and known <= now:
+                    # Its time has been over since then: the requests left move at the pace that began there.
+                    continue
                 self._moves_at[key] = math.inf if left_ms is None else now + left_ms / 1000
             elif self._moves_at:
                 self._moves_at.pop(key, None)

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final, cast
 
+import msgspec
 import orjson
 
 from pointsman_apis.api import Api
@@ -20,39 +21,57 @@ from pointsman_contracts.response import Usage
 from pointsman_core.lenient_json import write
 from pointsman_frontend.domain.resuming.passed_stream import said
 from pointsman_frontend.domain.resuming.question import Question
+from pointsman_frontend.domain.resuming.thoughts import ThoughtSplitter
 from pointsman_providers.reported_error import error_in
 
 _TELLING: Final = 24
 """Characters that an answer doesn't repeat by chance."""
+_UNLIKELY: Final = -9999.0
+"""The logarithm of a probability that an engine doesn't tell (OpenAI's API reference, `logprobs`)."""
 _SLACK: Final = 8
 """Tokens without text of their own."""
 _LONG_TOKEN: Final = 16
 """Characters. Few tokens have more."""
+_DONE: Final = b"[DONE]"
+_LONGEST_EVENT: Final = 2**24
+"""Bytes."""
 _BROKEN: Final = frozenset({"abort", "error"})
 """Reasons of engines that ended a choice for their own sake (vllm-project/vllm #57082)."""
 
 
 class NotTheRest(Exception):
-    """The events can't be the rest of the answer: another engine may be asked. `echo`: they begin with text that the
-    engine was given."""
+    """The events can't be the rest of the answer: another engine may be asked. `again`: the same engine may be asked
+    from another point; `differs`: it goes on otherwise than the client's answer."""
 
-    def __init__(self, why: str, *, echo: bool = False) -> None:
+    def __init__(self, why: str, *, again: bool = False, differs: bool = False) -> None:
         super().__init__(why)
-        self.echo: Final = echo
+        self.again: Final = again or differs
+        self.differs: Final = differs
 
 
 class Rest:
     """The rest of one choice as it arrives."""
 
-    def __init__(self, api: Api, question: Question, head: Answer, *, sees_tokens: bool, stops: Sequence[str]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        question: Question,
+        head: Answer,
+        *,
+        sees_tokens: bool,
+        stops: Sequence[str],
+        counts: bool,
+    ) -> None:
         """`head`: the members that the client's events repeat. `sees_tokens`: the client has asked for token ids or for
-        probabilities. `stops`: stop strings."""
+        probabilities. `stops`: stop strings. `counts`: each event has the usage so far."""
         self._api = api
         self._question = question
         self._head = head
         self._splitter = EventSplitter()
         self._overlap = question.overlap
         self._again: list[int] = question.again.tolist() if sees_tokens else []
+        self._untold: list[int] = []
+        """New tokens within that text."""
         self._begun = False
         """The first text has come."""
         self._silent = 0
@@ -63,18 +82,27 @@ class Rest:
         self._held = ""
         """Text that repeats the beginning of the answer so far."""
         self._watched = _Watched(question.tail, stops) if question.form == "text" and stops else None
+        self._thoughts = None
+        if question.thoughts is not None:
+            self._thoughts = ThoughtSplitter(question.thoughts, anew=not question.kept)
+        self._tokens = 0
+        """Tokens that came."""
+        self._prompt_tokens = len(question.sent) - question.kept if counts and question.form == "exact" else 0
+        self._limit = question.body.get("max_tokens")
         self._usage = UsageTail()
         self.events = 0
         """Events with text."""
         self.finished = False
         """The choice has ended."""
+        self.ended = False
+        """The mark at the end of the stream has come."""
 
     def join(self, data: bytes) -> bytes:
         """The next bytes of the engine; returns whole events for the client, with token ids as the first engine wrote
         them. Raises NotTheRest."""
         if self._question.form == "text":
             self._usage.follow_bytes(data)
-        return b"".join([self._joined(document) for document in self._documents(data)])
+        return b"".join([self._joined(document) for document in self._documents(data) if not self.finished])
 
     @property
     def reported(self) -> Usage | None:
@@ -93,7 +121,14 @@ class Rest:
 
     def _documents(self, data: bytes) -> list[Document]:
         events = self._splitter.split_bytes(data)
-        return [document for event in events if (document := lenient_document(event.data)) is not None]
+        if self._splitter.size > _LONGEST_EVENT:
+            raise NotTheRest("an event has no end")
+        documents: list[Document] = []
+        for event in events:
+            self.ended |= event.data == _DONE
+            if not self.ended and (document := lenient_document(event.data)) is not None:
+                documents.append(document)
+        return documents
 
     def _joined(self, document: Document) -> bytes:
         error = error_in(document)
@@ -105,24 +140,32 @@ class Rest:
                 out += self._choice(members)
         return out
 
-    def _choice(self, members: Answer) -> bytes:
-        self._check_prompt(members)
+    def _choice(self, given: Answer) -> bytes:
+        self._check_prompt(given)
+        members = given if self._thoughts is None else self._thoughts.complete_marks(given)
+        if members is None:
+            return b""
         text, thought, called = said(members)
-        if thought and not self._question.overlap and self._question.form == "text":
+        if thought and self._question.form == "text":
             raise NotTheRest("the engine began to think again")
         ids = ids_of(members.get("token_ids"))
         reason = members.get("finish_reason")
-        if reason in _BROKEN:
+        if reason is not None and (not isinstance(reason, str) or reason in _BROKEN):
             raise NotTheRest(f"the engine ended the answer itself: {reason}")
-        if not self._begun and self._question.form == "exact":
-            if ids is None and text:
-                raise NotTheRest("the engine tells no token ids")
-            self._silent += len(ids or ())
-            if text:
-                self._begun = True
-                self._check_beginning(text)
+        if self._question.form == "exact":
+            self._check_tokens(members, ids, last=reason is not None)
+            if not self._begun:
+                self._silent += len(ids or ())
+                if text:
+                    self._begun = True
+                    self._check_beginning(text)
         fresh = self._fresh(text, last=reason is not None)
         told = self._told(ids)
+        if self._overlap and self._question.form == "exact":
+            # It may still go on otherwise than the client's text.
+            self._untold += told
+            return b""
+        told, self._untold = self._untold + told, []
         if self._watched is not None and fresh and (ended := self._watched.ended(fresh)) is not None:
             fresh, reason = ended, "stop"
         if fresh:
@@ -138,13 +181,31 @@ class Rest:
         if prompt is not None and self._question.sent and prompt != self._question.sent:
             raise NotTheRest("the engine answers another prompt")
 
+    def _check_tokens(self, members: Answer, ids: "array[int] | None", *, last: bool) -> None:
+        """Every text must come with its tokens and, where they are asked for, their probabilities."""
+        text = members.get("text")
+        if not isinstance(text, str):
+            raise NotTheRest("the engine's completion has no text")
+        if text and not ids and (ids is None or not last):
+            raise NotTheRest("the engine tells no token ids")
+        self._tokens += len(ids or ())
+        if isinstance(self._limit, int) and self._tokens > self._limit:
+            raise NotTheRest("the engine brings more tokens than it was asked for")
+        if self._question.body.get("logprobs") is not None and ids:
+            try:
+                told = msgspec.convert(members.get("logprobs"), _Logprobs)
+            except (msgspec.ValidationError, UnicodeEncodeError):
+                raise NotTheRest("the probabilities of tokens can't be read") from None
+            if not len(told.tokens) == len(told.token_logprobs) == len(ids):
+                raise NotTheRest("the probabilities aren't those of the tokens")
+
     def _check_beginning(self, text: str) -> None:
         """Where the prompt ends within a character, vLLM's tokenizer writes all of it before the rest."""
         question = self._question
         tail = question.tail[-_TELLING:]
         doubtful = not (question.whole or question.overlap) and len(text) > _LONG_TOKEN * self._silent
         if doubtful or (len(tail) == _TELLING and tail in text):
-            raise NotTheRest("the engine repeats its prompt", echo=True)
+            raise NotTheRest("the engine repeats its prompt", again=True)
 
     def _fresh(self, text: str, *, last: bool) -> str:
         """The part of the text that the client doesn't have."""
@@ -162,7 +223,7 @@ class Rest:
                 self._overlap = ""
                 return text[shared:] if shared and not text[:shared].strip() else text
             if text[:shared] != self._overlap[:shared]:
-                raise NotTheRest("the engine goes on with other text than the client has", echo=True)
+                raise NotTheRest("the engine goes on with other text than the client has", differs=True)
             self._overlap = self._overlap[shared:]
             text = text[shared:]
         if last and self._overlap and self._question.form == "exact":
@@ -174,7 +235,7 @@ class Rest:
         new = [] if ids is None else ids.tolist()
         while self._again and new:
             if new[0] != self._again[0]:
-                raise NotTheRest("the engine goes on with other tokens than the client has")
+                raise NotTheRest("the engine goes on with other tokens than the client has", differs=True)
             del new[0], self._again[0]
         return new
 
@@ -184,8 +245,11 @@ class Rest:
         known = 0 if count is None else count - len(ids)
         if self._api is CHAT:
             delta = members.get("delta")
-            parts = cast("Answer", delta) if isinstance(delta, dict) else {}
+            parts = cast("Answer", delta) if isinstance(delta, dict) and self._question.form == "text" else {}
             kept = {name: value for name, value in parts.items() if name not in ("role", "content") and value}
+            if self._thoughts is not None:
+                thought, text = self._thoughts.split_text(text)
+                kept = dict.fromkeys(self._thoughts.names, thought) if thought else {}
             choice["delta"] = kept | {"content": text} if text or not kept else kept
             choice["logprobs"] = logprobs
             if self._question.form == "exact" and isinstance(logprobs, dict):
@@ -203,7 +267,19 @@ class Rest:
             if prompt and self._api is not CHAT and not (self._question.kept or self._question.again):
                 choice["prompt_token_ids"] = prompt
             choice["token_ids"] = ids
-        return b"data: %b\n\n" % write(self._head | {"choices": [choice]})
+        document: Answer = self._head | {"choices": [choice]}
+        if self._prompt_tokens > 0:
+            document["usage"] = _usage(self._prompt_tokens, self._question.kept + self._tokens)
+        return b"data: %b\n\n" % write(document)
+
+
+class _Logprobs(msgspec.Struct):
+    """Probabilities as completions tell them."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float | None] | None] | None = None
+    text_offset: list[int] | None = None
 
 
 class _Watched:
@@ -231,11 +307,12 @@ def chat_logprobs(told: Answer, skipped: int) -> Answer:
     """The probabilities of tokens as chats tell them, from the form of completions; without the first `skipped`."""
     tokens = cast("list[str]", told.get("tokens") or [])
     chosen = cast("list[float | None]", told.get("token_logprobs") or [])
-    tops = cast("list[dict[str, float] | None]", told.get("top_logprobs") or [])
+    tops = cast("list[dict[str, float | None] | None]", told.get("top_logprobs") or [])
     content: list[Answer] = []
     for place, (token, logprob) in enumerate(zip(tokens, chosen, strict=False)):
         best = tops[place] if place < len(tops) else None
-        ranked = sorted((best or {}).items(), key=lambda item: -item[1])
+        known = [(name, _UNLIKELY if value is None else value) for name, value in (best or {}).items()]
+        ranked = sorted(known, key=lambda item: -item[1])
         content.append(_spelt(token, logprob) | {"top_logprobs": [_spelt(*each) for each in ranked]})
     return {"content": content[skipped:]}
 
@@ -243,7 +320,7 @@ def chat_logprobs(told: Answer, skipped: int) -> Answer:
 def _spelt(token: str, logprob: float | None) -> Answer:
     return {
         "token": token,
-        "logprob": -9999.0 if logprob is None else logprob,
+        "logprob": _UNLIKELY if logprob is None else logprob,
         "bytes": list(token.encode("utf-8", "replace")),
     }
 
@@ -265,9 +342,13 @@ def _shifted(told: Answer, offset: int | None, skipped: int) -> Answer:
 
 def usage_event(head: Answer, prompt_tokens: int, completion_tokens: int) -> bytes:
     """The usage at the end of a stream."""
-    usage = {
+    usage = _usage(prompt_tokens, completion_tokens)
+    return b"data: %b\n\n" % orjson.dumps(head | {"choices": [], "usage": usage})
+
+
+def _usage(prompt_tokens: int, completion_tokens: int) -> Answer:
+    return {
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "completion_tokens": completion_tokens,
     }
-    return b"data: %b\n\n" % orjson.dumps(head | {"choices": [], "usage": usage})

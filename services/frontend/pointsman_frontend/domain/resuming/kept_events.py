@@ -22,6 +22,7 @@ _BEHIND: Final = len(NAME) + _BRACKET + len(_USUAL_END)
 _NO_IDS: Final = NAME + b":null}]}\n\n"
 _NO_PROMPT: Final = b':null,"token_ids":['[_BRACKET:]
 """Comes before the ids of completions, from where a prompt's would begin."""
+_EMPTY: Final = LIST + b"]"
 ABORTED: Final = b'"abort"'
 """Finish reason of an answer that its engine ended for its own sake."""
 _EVENT: Final = b"data: {"
@@ -47,11 +48,12 @@ class StreamKeeper(Protocol):
 class KeptTokens:
     """Keeps a stream with one choice: its last events, and the token ids of all others, four bytes each."""
 
-    __slots__ = ("_events", "_hides", "_lacking", "_odd", "_prompt", "_stream")
+    __slots__ = ("_events", "_hides", "_lacking", "_odd", "_prompt", "_stream", "_thinking_end")
 
-    def __init__(self, *, hides: bool) -> None:
-        """`hides`: the client didn't ask for token ids."""
+    def __init__(self, *, hides: bool, thinking_end: str | None) -> None:
+        """`hides`: the client didn't ask for token ids. `thinking_end`: the mark behind the model's thoughts."""
         self._hides = hides
+        self._thinking_end = thinking_end
         self._events: list[bytes] = []
         self._odd = 0
         """The number of the last event that isn't usual among them."""
@@ -108,7 +110,7 @@ class KeptTokens:
 
     def _begun_stream(self) -> PassedStream:
         if self._stream is None:
-            self._stream = PassedStream(one=True)
+            self._stream = PassedStream(one=True, thinking_end=self._thinking_end)
         return self._stream
 
     def _cut_prompt(self, data: bytes) -> bytes:
@@ -136,8 +138,8 @@ class KeptTokens:
         data = self._cut_prompt(b"".join(events))
         _, lists = cut_ids(data)
         ids = read_ids(lists)
-        if len(lists) != data.count(_EVENT):
-            doubtful = [event for event in events if event.count(LIST) != event.count(_EVENT)]
+        if len(lists) != data.count(_EVENT) or not all(lists):
+            doubtful = [event for event in events if event.count(LIST) != event.count(_EVENT) or _EMPTY in event]
             self._lacking = not all_have_ids(b"".join(doubtful))
         self._begun_stream().take_earlier(None if self._lacking else ids)
 
@@ -148,12 +150,13 @@ class KeptChoices:
 
     __slots__ = ("_hides", "_keeps_text", "_recent", "_stream")
 
-    def __init__(self, *, one: bool, keeps_text: bool, hides: bool) -> None:
-        """`one`: it has a single choice; `hides`: the client didn't ask for token ids."""
+    def __init__(self, *, one: bool, keeps_text: bool, hides: bool, thinking_end: str | None) -> None:
+        """`one`: it has a single choice; `hides`: the client didn't ask for token ids. `thinking_end`: the mark behind
+        the model's thoughts."""
         self._keeps_text = keeps_text
         self._hides = hides
         self._recent: list[bytes] = []
-        self._stream = PassedStream(one=one)
+        self._stream = PassedStream(one=one, thinking_end=thinking_end)
 
     def keep_usual(self, data: bytes) -> bytes | None:
         """Keep a usual event (`StreamKeeper.keep_usual`)."""

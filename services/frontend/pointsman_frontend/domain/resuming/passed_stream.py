@@ -41,8 +41,8 @@ class PassedChoice:
     """One choice of the answer."""
 
     __slots__ = (
-        "called", "characters", "events", "finished", "ids", "ids_whole", "points", "prompt", "spoke", "texts",
-        "thinking", "trimmed",
+        "answer_at", "called", "characters", "events", "finished", "ids", "ids_whole", "points", "prompt", "spoke",
+        "texts", "thinking", "thought_names", "trimmed",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -52,7 +52,10 @@ class PassedChoice:
         self.ids_whole = True
         """Every text came with its token ids."""
         self.texts: list[str] = []
-        """All texts, or those of the last events."""
+        """All texts, or those of the last events: as the model writes them, with the mark behind its thoughts. Where
+        that is unknown, thoughts end with the answer's first text."""
+        self.answer_at = 0
+        """Where the answer begins in `text`."""
         self.characters = 0
         """Length of `text`."""
         self.points: list[_Point] = []
@@ -64,6 +67,8 @@ class PassedChoice:
         """Text of the answer came."""
         self.thinking = False
         """The last text was a thought."""
+        self.thought_names: tuple[str, ...] = ()
+        """Members of the delta in which thoughts came."""
         self.called = False
         """A tool call, or another part that isn't text, came."""
         self.finished = False
@@ -100,18 +105,19 @@ class PassedChoice:
         """Forget texts and points."""
         self.texts.clear()
         self.points.clear()
-        self.characters = 0
+        self.characters = self.answer_at = 0
         self.trimmed = True
 
 
 class PassedStream:
     """One stream, from its first event on."""
 
-    __slots__ = ("_one", "choices", "head", "prompt", "readable", "usage_told")
+    __slots__ = ("_one", "_thinking_end", "choices", "head", "prompt", "readable", "usage_told")
 
-    def __init__(self, *, one: bool) -> None:
-        """`one`: it has a single choice."""
+    def __init__(self, *, one: bool, thinking_end: str | None) -> None:
+        """`one`: it has a single choice. `thinking_end`: the mark behind the model's thoughts; None: unknown."""
         self._one = one
+        self._thinking_end = thinking_end
         self.choices: dict[int, PassedChoice] = {}
         """By index; those of which something came."""
         self.head: Answer = {}
@@ -157,7 +163,8 @@ class PassedStream:
         if self.prompt is None:
             self.prompt = ids_of(document.get("prompt_token_ids"))
         if not choices and isinstance(document.get("usage"), dict):
-            self.usage_told = True
+            # One that comes before the end isn't that of the whole answer.
+            self.usage_told = all(choice.finished for choice in self.choices.values())
         for members in choices:
             index = members.get("index", 0)
             if type(index) is not int or (self._one and index):
@@ -176,23 +183,38 @@ class PassedStream:
         if choice.prompt is None:
             choice.prompt = ids_of(members.get("prompt_token_ids"))
         ids = ids_of(members.get("token_ids"))
-        if ids is not None:
+        choice.finished |= members.get("finish_reason") is not None
+        if ids:
             choice.ids.extend(ids)
-        elif text or thought:
+        elif (text or thought) and (ids is None or not choice.finished):
             choice.ids_whole = False
         choice.called |= called
-        if text or thought:
-            choice.events += 1
-            choice.thinking = not text
+        shown = text
+        if thought:
+            shown, choice.thought_names = _thought_in(members)
         if text:
-            choice.spoke = True
-            choice.texts.append(text)
-            choice.characters += len(text)
-            # A token that ends within a character brings no text.
-            whole = ids is not None and len(ids) == 1
-            choice.points.append(_Point(len(choice.ids), choice.characters, _offset(members), whole))
-        if members.get("finish_reason") is not None:
-            choice.finished = True
+            if choice.thinking or thought:
+                before = shown if thought else ""
+                shown = self._behind_thoughts(choice, before, text)
+            choice.spoke, choice.thinking = True, False
+        elif thought:
+            choice.thinking = True
+        if not (text or thought):
+            return
+        choice.events += 1
+        choice.texts.append(shown)
+        choice.characters += len(shown)
+        # A token that ends within a character brings no text.
+        whole = ids is not None and len(ids) == 1
+        choice.points.append(_Point(len(choice.ids), choice.characters, _offset(members), whole))
+
+    def _behind_thoughts(self, choice: PassedChoice, thought: str, text: str) -> str:
+        """The first text of the answer and the end of the thoughts, as the model writes them."""
+        if self._thinking_end is None:
+            choice.forget_texts()
+            return text
+        choice.answer_at = choice.characters + len(thought) + len(self._thinking_end)
+        return thought + self._thinking_end + text
 
 
 def said(members: Answer) -> tuple[str, bool, bool]:
@@ -207,10 +229,18 @@ def said(members: Answer) -> tuple[str, bool, bool]:
     parts = cast("Answer", delta)
     content = parts.get("content")
     called = any(parts.get(name) for name in _CALLS)
-    thought = any(parts.get(name) for name in _THOUGHTS)
+    thought = any(isinstance(parts.get(name), str) and parts[name] for name in _THOUGHTS)
+    called |= any(parts.get(name) and not isinstance(parts[name], str) for name in _THOUGHTS)
     if content is None or isinstance(content, str):
         return content or "", thought, called
     return "", thought, True
+
+
+def _thought_in(members: Answer) -> tuple[str, tuple[str, ...]]:
+    """A thought, and the members that have it."""
+    parts = cast("Answer", members["delta"])
+    names = tuple(name for name in _THOUGHTS if parts.get(name))
+    return str(parts[names[0]]), names
 
 
 def _offset(members: Answer) -> int | None:
@@ -228,7 +258,7 @@ def _offset(members: Answer) -> int | None:
 def all_have_ids(data: bytes) -> bool:
     """Whether every event that has text has its token ids too."""
     choices = [choice for document in _documents(data) for choice in objects(document, "choices")]
-    return all(ids_of(choice.get("token_ids")) is not None or not any(said(choice)[:2]) for choice in choices)
+    return all(ids_of(choice.get("token_ids")) or not any(said(choice)[:2]) for choice in choices)
 
 
 def _documents(data: bytes) -> Iterator[Document]:

@@ -11,6 +11,7 @@ from pointsman_apis.completions import COMPLETIONS
 from pointsman_apis.texts import Answer
 from pointsman_apis.token_ids import FIELD
 from pointsman_frontend.domain.resuming.passed_stream import PassedChoice, PassedStream
+from pointsman_frontend.domain.resuming.thoughts import Thoughts
 
 Form = Literal["exact", "text"]
 """By token ids, or by the text that they stand for."""
@@ -80,6 +81,21 @@ class Question(NamedTuple):
     """Where `logprobs.text_offset` goes on."""
     whole: bool
     """The prompt certainly ends between two characters."""
+    thoughts: Thoughts | None = None
+    """The rest may have thoughts."""
+
+
+class Start(NamedTuple):
+    """The point at which an engine is asked to go on."""
+
+    steps_back: int = 0
+    """Points before the last one."""
+    latest: bool = False
+    """The last point, also one within a character: an engine brought other tokens behind the one before it."""
+
+
+FROM_WHOLE: Final = Start()
+"""Greedy sampling goes on at the last point between two characters."""
 
 
 def obstacle(api: Api, body: Mapping[str, object], form: Form) -> str | None:
@@ -142,18 +158,30 @@ def question_of(
     index: int,
     form: Form,
     *,
+    thinking_end: str | None = None,
     longest: int | None = None,
-    steps_back: int = 0,
+    start: "Start" = FROM_WHOLE,
 ) -> Question | None:
-    """The request for the rest of a choice; None where nothing is missing but its end. `longest`: the engine's longest
-    sequence in tokens, for an answer that nothing else limits. Raises CantContinue."""
+    """The request for the rest of a choice; None where nothing is missing but its end. `thinking_end`: the mark behind
+    the model's thoughts. `longest`: the engine's longest sequence in tokens, for an answer that nothing else limits.
+    Raises CantContinue."""
     choice = passed.choices.get(index) or PassedChoice()
     if choice.called:
         raise CantContinue("tools")
-    if choice.thinking:
+    names = choice.thought_names or next(
+        (each.thought_names for each in passed.choices.values() if each.thought_names), ()
+    )
+    # One that hasn't begun begins as the others did.
+    thinking = choice.thinking or bool(names and not choice.events)
+    if thinking and (thinking_end is None or form != "exact" or choice.spoke):
         raise CantContinue("thinking")
     if form == "exact":
-        return _exact(api, body, passed, index, choice, longest=longest, steps_back=steps_back)
+        question = _exact(api, body, passed, index, choice, longest=longest, start=start)
+        if question is None or thinking_end is None or api is not CHAT:
+            return question
+        if question.kept and not (thinking or thinking_end in question.overlap):
+            return question
+        return question._replace(thoughts=Thoughts(thinking_end, names, thinking))
     return _by_text(api, body, index, choice)
 
 
@@ -165,7 +193,7 @@ def _exact(
     choice: PassedChoice,
     *,
     longest: int | None,
-    steps_back: int,
+    start: "Start",
 ) -> Question | None:
     prompt = passed.prompt if api is CHAT else _prompt_of(passed, choice, index, _number(body.get("n"), 1))
     # Of several prompts, one may not have begun: it is sent as the client wrote it.
@@ -175,7 +203,8 @@ def _exact(
     if prompt is None or not choice.ids_whole:
         raise CantContinue("no_token_ids")
     # Greedy sampling brings the tokens behind an earlier point again; any other may bring others.
-    mark = choice.last_mark(held_back(body, "exact"), steps_back, whole=body.get("temperature") == 0)
+    whole = body.get("temperature") == 0 and not start.latest
+    mark = choice.last_mark(held_back(body, "exact"), start.steps_back, whole=whole)
     if mark is None:
         raise CantContinue("no_point")
     sent = prompt + choice.ids[: mark.tokens]
@@ -214,7 +243,7 @@ def _by_text(api: Api, body: Body, index: int, choice: PassedChoice) -> Question
     left = _left(api, body, choice.tokens, None)
     if left <= 0:
         return None
-    text = choice.text
+    text = choice.text[choice.answer_at :]
     asked = {name: value for name, value in body.items() if name not in ("n", "best_of", "echo", FIELD)}
     asked["stream"] = True
     asked["stream_options"] = {"include_usage": True}

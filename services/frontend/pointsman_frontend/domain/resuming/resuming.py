@@ -22,6 +22,7 @@ from pointsman_frontend.domain.resuming.question import (
     CantContinue,
     Form,
     Question,
+    Start,
     indices,
     is_open_ended,
     obstacle,
@@ -52,20 +53,29 @@ def token_ids_of(api: Api, body: bytes) -> TokenIds:
 
 
 def resuming_of(
-    api: Api, body: bytes, setting: Setting, attempts: int, kind: str, ids: TokenIds, *, one: bool
+    api: Api,
+    body: bytes,
+    setting: Setting,
+    attempts: int,
+    kind: str,
+    ids: TokenIds,
+    *,
+    one: bool,
+    thinking_end: str | None = None,
 ) -> "Resuming | None":
     """For a request with this body, before an engine of this kind gets it; None where it isn't for a stream, or its
-    stream can't be continued. `one`: its answer has one choice."""
+    stream can't be continued. `one`: its answer has one choice. `thinking_end`: the mark behind the thoughts."""
     if setting == "exact":
         if kind != _EXACT_KIND or ids == "never":
             return None
-        return Resuming(api, attempts, asks_ids=ids == "unasked", keeps_text=False, one=one)
+        asks_ids = ids == "unasked"
+        return Resuming(api, attempts, asks_ids=asks_ids, keeps_text=False, one=one, thinking_end=thinking_end)
     if setting == "off" or api not in APIS or not _STREAM.search(body):
         return None
     if kind != _EXACT_KIND and not (api is COMPLETIONS or kind in _TEXT_KINDS):
         return None
     asks_ids = kind == _EXACT_KIND and ids == "unasked"
-    return Resuming(api, attempts, asks_ids=asks_ids, keeps_text=True, one=one)
+    return Resuming(api, attempts, asks_ids=asks_ids, keeps_text=True, one=one, thinking_end=thinking_end)
 
 
 class Resuming:
@@ -76,21 +86,25 @@ class Resuming:
     _form: Form = "exact"
     _prompt_tokens = 0
     """As an engine counted them, for choices without token ids."""
-    _steps_back = 0
+    _start = Start()
 
-    def __init__(self, api: Api, attempts: int, *, asks_ids: bool, keeps_text: bool, one: bool) -> None:
+    def __init__(
+        self, api: Api, attempts: int, *, asks_ids: bool, keeps_text: bool, one: bool, thinking_end: str | None
+    ) -> None:
         """`attempts`: further engines that may be asked; `asks_ids`: the first one is asked for token ids, which the
-        client doesn't get; `keeps_text`: the form `text` is allowed too; `one`: the answer has one choice."""
+        client doesn't get; `keeps_text`: the form `text` is allowed too; `one`: the answer has one choice;
+        `thinking_end`: the mark behind the model's thoughts, None where it is unknown."""
         self._api = api
+        self._thinking_end = thinking_end
         self._keeps_text = keeps_text
         self.asks_ids: Final = asks_ids
         self.attempts_left = attempts
         self.sent: Callable[[], bytes] = bytes
         """Gives the body as the first engine got it."""
         self.kept: Final[StreamKeeper] = (
-            KeptTokens(hides=asks_ids)
+            KeptTokens(hides=asks_ids, thinking_end=thinking_end)
             if one and not keeps_text
-            else KeptChoices(one=one, keeps_text=keeps_text, hides=asks_ids)
+            else KeptChoices(one=one, keeps_text=keeps_text, hides=asks_ids, thinking_end=thinking_end)
         )
         """The part of the stream that has passed."""
 
@@ -165,11 +179,13 @@ class Resuming:
     def next_question(self, index: int, longest: int | None) -> Question | None:
         """The request for the rest of a choice; None where only its end is missing: `end_choice` gives that. Raises
         CantContinue."""
-        question = self._question(index, longest=longest)
-        choice = self._stream.choices.get(index)
-        if question is not None and choice is not None and not self._sees_tokens:
+        return self._question(index, longest=longest)
+
+    def begin_rest(self, question: Question) -> None:
+        """An engine goes on as it was asked to: the tokens behind that point come from it."""
+        choice = self._stream.choices.get(question.choice)
+        if choice is not None and not self._sees_tokens:
             choice.rewind(question.kept)
-        return question
 
     @property
     def _sees_tokens(self) -> bool:
@@ -187,31 +203,37 @@ class Resuming:
             index,
             self._form,
             longest=longest,
-            steps_back=self._steps_back,
+            thinking_end=self._thinking_end,
+            start=self._start,
         )
 
     def read_rest(self, question: Question) -> Rest:
         """Reads the answer to a question."""
         stop = self._body.get("stop")
         texts = cast("list[object]", stop) if isinstance(stop, list) else [stop]
+        options = self._body.get("stream_options")
         return Rest(
             self._api,
             question,
             self._stream.head,
             sees_tokens=self._sees_tokens,
+            counts=isinstance(options, dict) and cast("Answer", options).get("continuous_usage_stats") is True,
             stops=[text for text in texts if isinstance(text, str) and text],
         )
 
-    def step_back(self) -> bool:
-        """The tokens that the client has end within a character: the next question is from an earlier point. False when
-        that was tried often enough."""
-        self._steps_back += 1
-        return self._steps_back <= _STEPS_BACK
+    def change_start(self, *, differs: bool) -> bool:
+        """The next question is from another point: the tokens that the client has end within a character, or the engine
+        `differs` from the first one. False when that was tried often enough."""
+        if differs and not self._start.latest:
+            self._start = Start(latest=True)
+            return True
+        self._start = self._start._replace(steps_back=self._start.steps_back + 1)
+        return self._start.steps_back <= _STEPS_BACK
 
     def end_question(self, question: Question, rest: Rest) -> None:
         """The choice has ended, or its engine broke off."""
         if rest.events:
-            self._steps_back = 0
+            self._start = Start()
         if question.form == "text" and rest.finished:
             usage = rest.reported
             self._completed_tokens[question.choice] = question.kept + rest.count_tokens()

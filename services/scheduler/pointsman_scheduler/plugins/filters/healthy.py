@@ -73,7 +73,8 @@ class HealthyWorkers(Filter):
 
 
 def _rank(worker: Worker, now: float) -> int:
-    if worker.state in _LEAVING:
+    # One that drains and can't be reached has ended, as it was meant to.
+    if worker.state in _LEAVING or (worker.report is not None and worker.report.draining is not None):
         return _OUT
     if worker.standing.ejected:
         return _EJECTED
