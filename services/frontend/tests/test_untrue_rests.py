@@ -185,12 +185,12 @@ def damaged(events: Events, dice: random.Random) -> Events:
         if isinstance(document, bytes):
             events[place] = dice.choice((b"", b"data: ]\n\n", b"\xff\xfe\n\n", b"data: {}\n\n"))
             continue
-        holder: Any = document
+        holder: Body = document
         while True:
-            inner = [each for each in holder.values() if isinstance(each, dict) and each]
-            inner += [
-                each for value in holder.values() if isinstance(value, list) for each in value if isinstance(each, dict)
-            ]
+            members: list[Any] = []
+            for value in holder.values():
+                members += value if isinstance(value, list) else [value]
+            inner: list[Body] = [each for each in members if isinstance(each, dict) and each]
             if not inner or dice.random() < 0.3:
                 break
             holder = dice.choice(inner)
