@@ -96,16 +96,37 @@ def test_a_session_is_free_after_its_time() -> None:
     assert made.decide(made.request(session="a")).runs[0].profile == "default"
 
 
-def test_adapters_subsets_and_second_attempts_are_decided_as_any_other_request() -> None:
+def test_adapters_subsets_and_second_decisions_are_decided_as_any_other_request() -> None:
     made = bench()
     made.serve(made.request(session="a"))
-    for facts in ({"subset": ("w1", "w2")}, {"workers": ("w3",)}, {"attempt": 2}):
+    for facts in ({"subset": ("w1", "w2")}, {"workers": ("w3",)}, {"attempt": 2, "decision": 2}):
         assert made.decide(made.request(session="a", **facts)).runs[0].profile == "default"
+
+
+@pytest.mark.requirement("S3-27")
+def test_a_request_that_is_sent_again_because_a_scheduler_died_stays_too() -> None:
+    made = bench()
+    first = made.serve(made.request(session="a"))
+    outcome = made.decide(made.request(session="a", attempt=2))
+    assert (outcome.runs[0].profile, outcome.endpoints[0].name) == ("sticky", first)
 
 
 def test_legs_on_two_engines_and_sticky_sessions_exclude_each_other() -> None:
     with pytest.raises(ValidationError, match="needs the handler `single`"):
         SchedulingPolicy.model_validate({**STICKY, "handler": "data-parallel"})
+
+
+@pytest.mark.requirement("S3-27")
+def test_a_session_is_bound_on_a_replica_that_hears_of_its_end_first() -> None:
+    made, peer = bench(), bench(scheduler="scheduler-2")
+    request = made.request(session="a")
+    outcome = made.decide(request)
+    books = peer.pool.books
+    books.completed(request.key, peer.now, ok=True)
+    assert not books.apply(outcome.holds[0].change, made.pool.scheduler, peer.now)
+    assert len(books) == 0
+    again = peer.decide(peer.request(session="a"))
+    assert (again.runs[0].profile, again.endpoints[0].name) == ("sticky", outcome.endpoints[0].name)
 
 
 @pytest.mark.requirement("S3-27")

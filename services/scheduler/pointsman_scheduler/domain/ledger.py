@@ -330,7 +330,12 @@ class Ledger:
     def _reserve_for(self, change: ReservationChange, scheduler: str, now: float) -> bool:
         worker = self._fleet.find(change.worker)
         request = (change.edge, change.request_id)
-        if worker is None or worker.registration.boot_id != change.boot_id or self.ended(request):
+        if worker is None or worker.registration.boot_id != change.boot_id:
+            return False
+        if self.ended(request):
+            if change.session is not None:
+                # A short answer is over before its reservation comes: its session is bound nevertheless.
+                self._note_ended(Hold(change, worker, now, scheduler), now)
             return False
         hold = self.find_reservation(request, change.leg)
         if hold is not None:
@@ -344,6 +349,12 @@ class Ledger:
             self.take_off(hold, now)
         self.put(Hold(change, worker, now, scheduler), now)
         return True
+
+    def _note_ended(self, hold: Hold, now: float) -> None:
+        for notify in self._on_chosen:
+            notify(hold, now)
+        for notify in self._on_gone:
+            notify(hold, now)
 
     def _end(self, request: RequestKey, now: float, told_ms: int) -> None:
         ended = self._ended

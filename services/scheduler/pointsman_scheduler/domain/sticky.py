@@ -42,10 +42,11 @@ class Sticky(NamedTuple):
         Refusal when the engine is gone, and that is no exception."""
         facts, now = request.facts, everyone.now
         session = facts.session
-        # A proxy's choice and an adapter restrict the engines, and a request that is sent again has met its engine.
+        # A proxy's choice and an adapter restrict the engines, and a request that is decided again has met its engine.
+        # One that is only sent again, because a scheduler died with it, has not.
         if session is None or facts.subset is not None or facts.workers is not None:
             return None
-        if request.lora is not None or request.attempt > 1:
+        if request.lora is not None or facts.decision > 1:
             return None
         name = self.bound_worker(session, now)
         if name is None:
