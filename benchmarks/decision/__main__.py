@@ -163,7 +163,7 @@ async def messages(workers: int) -> Costs:
     pools = Pools("scheduler-1", 2**28)
     metrics = SchedulerMetrics(registry, lambda: pools)
     announcer = DecisionPublisher(service.bus, service.heartbeat, pools, metrics)
-    binding = Binding(pools, Chooser(configuration, pools, announcer, metrics).decide, announcer)
+    binding = Binding(pools, Chooser(configuration, pools, announcer, metrics).decide, announcer, lambda _, __: None)
     joint = JointChooser(
         configuration, pools, metrics.models_chosen, lambda pool, priority: gate.has_room(pool, priority)
     )

@@ -1,7 +1,7 @@
 """Receivers of callbacks that hang, send without end, redirect, or go away hold nothing up."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -21,7 +21,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def receiver(script: Script) -> AsyncIterator[tuple[str, list[bytes]]]:
+async def receiver(script: Script) -> AsyncGenerator[tuple[str, list[bytes]]]:
     """A receiver's URL, and the heads of the requests that came."""
     heads: list[bytes] = []
 

@@ -88,12 +88,12 @@ def test_a_prompt_of_responses_has_the_tokenizers_special_tokens_before_those_of
     found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
     request, chat = incoming("/v1/responses", input=MESSAGES), incoming(messages=MESSAGES)
-    prompt, plain = (list(found.build_prompt(each).stream) for each in (request, chat))
+    prompt, plain = (list(array("I", found.build_prompt(each).stream)) for each in (request, chat))
     special = prompt[: len(prompt) - len(plain)]
     assert prompt == [*special, *plain]
     assert special, "else nothing is shown: the template of this tokenizer has its own"
     short = incoming("/v1/completions", prompt="x")
-    assert list(found.build_prompt(short).stream)[: len(special)] == special
+    assert list(array("I", found.build_prompt(short).stream))[: len(special)] == special
     facts = describe(request, (16,), found.build_prompt(request))
     assert facts.blocks_precise
     assert facts.prompt_tokens == len(prompt)
