@@ -1,4 +1,4 @@
-"""An endless batch behind an hour of a real chat service, in virtual time: the default policy, and rules of peers.
+"""An endless batch behind half an hour of a real chat service, in virtual time: the default policy, and rules of peers.
 
 `python -m benchmarks.background [--seeds 2] [--half first|second]`: 4 engines, one half of the conversation trace, and
 a batch of requests with 512 prompt tokens and 128 of the answer. The bounds were chosen on the first half; the second
