@@ -123,6 +123,18 @@ def test_the_end_of_a_stream_leaves_sooner_than_that_of_a_whole_response() -> No
     assert bus.hastened == [ResponseStarted, ResponseCompleted]
 
 
+def test_the_end_of_a_line_of_a_batch_leaves_at_once() -> None:
+    """Its batch has the answer, and sends it no more: only the event can charge it."""
+    bus = RecordedEvents()
+    events = EventPublisher(bus, "edge-1", CollectorRegistry())
+    line = RequestRecord("line", named("completions"), POLICY, 0.0)
+    events.publish_completion(line, 1.0)
+    assert bus.at_once == []
+    line.of_batch = True
+    events.publish_completion(line, 1.0)
+    assert bus.at_once == [ResponseCompleted]
+
+
 def test_an_event_over_the_limit_is_dropped_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     class Narrow(RecordedEvents):
         def publish(self, message: Message, *route: str) -> None:

@@ -62,3 +62,28 @@ def test_flows_are_bounded() -> None:
     for number in range(3 * FLOWS):
         times.learn_gap(f"flow-{number}", 1.0)
     assert len(times._flows) == FLOWS  # pyright: ignore[reportPrivateUsage]
+
+
+def test_sessions_that_are_awaited_count_by_the_bins_that_they_outlasted() -> None:
+    times = ReturnTimes()
+    for _ in range(1000):
+        for place in range(5):
+            times.note_outlasted("once", place)
+    assert sum(times.shares_of("once")) == pytest.approx(1.0)
+    assert sum(times.shares_of("once")[:5]) < 0.06
+    assert times.worth_keeping_s("once", 20.0) == 0.0
+    assert times.worth_keeping_s("other", 20.0) == 0.0, "it has the times of the pool"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), gaps), max_size=60))
+def test_what_awaited_turns_showed_is_void_once_they_came(turns: list[tuple[str, float]]) -> None:
+    plain, awaiting = ReturnTimes(), ReturnTimes()
+    for flow, gap in turns:
+        bins = sum(edge < gap for edge in EDGES_S)
+        for place in range(bins):
+            awaiting.note_outlasted(flow, place)
+        awaiting.forget_awaited(flow, bins)
+        for each in (plain, awaiting):
+            each.learn_gap(flow, gap)
+    for flow in ("a", "b", "c"):
+        assert awaiting.shares_of(flow) == plain.shares_of(flow)

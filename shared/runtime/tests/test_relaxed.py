@@ -30,6 +30,19 @@ async def test_relaxed_messages_arrive_by_themselves_and_in_order(nats_server: N
     await connection.close()
 
 
+async def test_relaxed_messages_can_leave_at_once(nats_server: NatsServer) -> None:
+    connection = Connection([nats_server.url], name="at once", echo=True)
+    received: list[bytes] = []
+    connection.subscribe("test.now", lambda _s, _r, _h, payload: received.append(payload))
+    connection.open()
+    await eventually(lambda: connection.connected)
+    connection.publish_relaxed("test.now", HEADERS, b"1")
+    connection.send_relaxed_now()
+    assert connection._outbox._later is None  # pyright: ignore[reportPrivateUsage]
+    await eventually(lambda: received == [b"1"])
+    await connection.close()
+
+
 async def test_hastened_relaxed_messages_wait_for_a_fifth_of_the_time_where_that_is_allowed(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,8 @@ class RecordedEvents:
         self.sent: list[tuple[Message, tuple[str, ...]]] = []
         self.hastened: list[type[Message]] = []
         """Types of the messages that were to leave sooner."""
+        self.at_once: list[type[Message]] = []
+        """Types of the messages that left at once."""
 
     def publish(self, message: Message, *route: str) -> None:
         """See `Bus.publish`."""
@@ -114,6 +116,10 @@ class RecordedEvents:
         """See `Bus.hasten`."""
         if self.sent:
             self.hastened.append(type(self.sent[-1][0]))
+
+    def send_events_now(self) -> None:
+        """See `Bus.send_events_now`."""
+        self.at_once.append(type(self.sent[-1][0]))
 
     def of(self, kind: type[M]) -> list[M]:
         """The messages of one type, in order."""

@@ -178,6 +178,9 @@ class MemoryLink:
     def hasten(self) -> None:
         """See `Link.hasten`. Nothing waits."""
 
+    def send_relaxed_now(self) -> None:
+        """See `Link.send_relaxed_now`. Nothing waits."""
+
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
         """See `Link.flush`."""
         del timeout

@@ -42,6 +42,10 @@ class EventBus(Protocol):
         """Let the events that were just published leave sooner, where a scheduler in another process waits for them."""
         ...
 
+    def send_events_now(self) -> None:
+        """Write the events that were just published, where they must outlive this process."""
+        ...
+
 
 class EventPublisher:
     """Publishes the events of requests."""
@@ -166,6 +170,10 @@ class EventPublisher:
         # request back for as long as a pass takes at least: 4 ms. It makes no such assumption of whole responses.
         if record.stream:
             self._bus.hasten()
+        elif record.of_batch:
+            # A batch doesn't send a line again whose answer it has: the line would never be charged if this process
+            # were killed before the event left.
+            self._bus.send_events_now()
 
     def publish_reviews(self, record: RequestRecord, stages: tuple[StageReport, ...]) -> None:
         """The stages that come after the last byte have answered."""

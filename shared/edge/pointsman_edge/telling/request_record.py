@@ -55,6 +55,8 @@ class RequestRecord:
     """Whether a cascade chooses its model."""
     confidence: AnswerConfidence | None = None
     """Of the answer that the client gets."""
+    of_batch = False
+    """Whether it is a line of a batch; known once it is settled."""
     makeshift = False
     """The client gets an answer that isn't confident, because no larger model answered."""
     unused: tuple[UnusedAnswer, ...] = ()
@@ -184,6 +186,7 @@ class RequestRecord:
             )
         identity = None if decision is None else decision.identity
         batch = "" if identity is None else identity.batch
+        self.of_batch = bool(batch)
         if batch and self.outcome in BROKEN_OFF:
             # Its batch sends it again, and the answer that comes then is charged.
             usage = None

@@ -212,6 +212,10 @@ class Bus:
         """Let the events that were just published leave sooner, where a scheduler in another process waits for them."""
         self.outside.hasten()
 
+    def send_events_now(self) -> None:
+        """Write the events that were just published, where they must outlive this process."""
+        self.outside.send_relaxed_now()
+
     def publish_written(
         self,
         message: type[Message],

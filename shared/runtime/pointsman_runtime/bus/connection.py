@@ -102,6 +102,9 @@ class Connection(LastingClient):
     def hasten(self) -> None:
         self._outbox.hasten()
 
+    def send_relaxed_now(self) -> None:
+        self._outbox.write_all()
+
     def keep_events(self, keeper: EventKeeper) -> None:
         """Hold relaxed messages until the stream has them. Called before `open`."""
         self._outbox.keeper = keeper

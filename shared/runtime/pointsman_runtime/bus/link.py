@@ -87,6 +87,10 @@ class Link(PubSub, Protocol):
         """Let the relaxed messages that wait leave sooner, where that is allowed."""
         ...
 
+    def send_relaxed_now(self) -> None:
+        """Write the relaxed messages that wait."""
+        ...
+
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - one round trip, bounded here
         """Wait until the server has taken everything sent so far. Raises BusDisconnected or TimeoutError."""
         ...

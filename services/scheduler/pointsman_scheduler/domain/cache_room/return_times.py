@@ -7,9 +7,14 @@ takes C c seconds of the whole engine. So a kept prefix pays once
     (chance that it is asked for within t) V > (mean time until it is asked for, t at most),    V = M c
 
 and C drops out: all prefixes of an engine are worth their place for the same time.
+
+A session that hasn't come back yet tells something, too: it outlasted each bin that is over. So the share of a bin is
+the chance to come back in it after outlasting those before, of returned and of awaited turns alike (Kaplan and Meier,
+1958). Without them, prompts that never come back would be kept for the ten minutes until their sessions count as over.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 EDGES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
@@ -49,6 +54,8 @@ class ReturnTimes:
     def __init__(self) -> None:
         self._pool: Final = _Times()
         self._flows: Final[OrderedDict[str, _Times]] = OrderedDict()
+        self._outlasted: Final[dict[str, list[int]]] = {}
+        """Turns whose next one is awaited and has outlasted each bin, by flow; of the whole pool without a name."""
 
     def learn_gap(self, flow: str, gap_s: float) -> None:
         """A session's next turn came `gap_s` seconds after the end of its last one; infinite when none came."""
@@ -64,18 +71,27 @@ class ReturnTimes:
         self._flows.move_to_end(flow)
         times.count_turn(bin_)
 
+    def note_outlasted(self, flow: str, place: int) -> None:
+        """A session hasn't come back by the end of a bin."""
+        for name in {"", flow}:
+            self._outlasted.setdefault(name, [0] * len(EDGES_S))[place] += 1
+
+    def forget_awaited(self, flow: str, bins: int) -> None:
+        """A turn that outlasted the first `bins` bins isn't awaited any more."""
+        for name in {"", flow} if bins else ():
+            outlasted = self._outlasted[name]
+            for place in range(bins):
+                outlasted[place] -= 1
+            if not any(outlasted):
+                del self._outlasted[name]
+
     def shares_of(self, flow: str) -> list[float]:
         """The share of turns in each bin, and beyond the last one: the flow's own, as far as it is known."""
-        pool = self._pool
-        weight = pool.total + _PRIOR_WEIGHT
-        shares = [
-            (count + _PRIOR_WEIGHT * share) / weight for count, share in zip(pool.counts, _PUBLISHED, strict=True)
-        ]
-        own = self._flows.get(flow)
-        if own is None:
+        shares = _shares(self._pool, self._outlasted.get(""), _PUBLISHED, _PRIOR_WEIGHT)
+        own, outlasted = self._flows.get(flow), self._outlasted.get(flow) if flow else None
+        if own is None and outlasted is None:
             return shares
-        weight = own.total + _FLOW_WEIGHT
-        return [(count + _FLOW_WEIGHT * share) / weight for count, share in zip(own.counts, shares, strict=True)]
+        return _shares(own or _Times(), outlasted, shares, _FLOW_WEIGHT)
 
     def worth_keeping_s(self, flow: str, value_s: float) -> float:
         """How long a prefix is worth its place from the end of a turn on, in seconds: 0 when it never is. `value_s`:
@@ -89,3 +105,19 @@ class ReturnTimes:
             if gain > best:
                 best, until = gain, edge
         return until
+
+
+def _shares(times: _Times, outlasted: Sequence[int] | None, prior: Sequence[float], weight: float) -> list[float]:
+    """The share of turns in each bin, and beyond the last one. `prior`: the shares that count as much as `weight`
+    turns."""
+    shares: list[float] = []
+    left, returned, expected = 1.0, times.total, 1.0
+    for place, before in enumerate(prior[:-1]):
+        count = times.counts[place]
+        awaited = 0 if outlasted is None else outlasted[place]
+        chance = (count + weight * before) / (returned + awaited + weight * expected)
+        shares.append(left * chance)
+        left -= shares[-1]
+        returned -= count
+        expected -= before
+    return [*shares, max(0.0, left)]

@@ -10,7 +10,7 @@ beginnings: a conversation counts for what it doesn't share with the prompts tha
 """
 
 import heapq
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
@@ -71,6 +71,8 @@ class KeptPrefix(Struct, eq=False):
     """Until then it counts as taken."""
     flow: str
     counted: bool = True
+    outlasted: int = 0
+    """Bins of `EDGES_S` that are over while its next turn is awaited."""
 
 
 class _OpenTurn(Struct, eq=False):
@@ -110,6 +112,8 @@ class CacheRoom:
         """Open requests with short prompts: life of the engine, and the tokens that are counted."""
         self._kept: OrderedDict[int, KeptPrefix] = OrderedDict()
         """By the last block of the prompt."""
+        self._awaited: list[deque[tuple[float, int]]] = [deque() for _ in EDGES_S]
+        """For each bin, when a turn ended that may outlast it, and its last block; the earliest first."""
         self._expiry: list[tuple[float, int]] = []
         self._tight: set[int] = set()
         """Lives of engines of whose cache `TIGHT` is taken."""
@@ -181,7 +185,7 @@ class CacheRoom:
             return
         if kept.ended_at is not None:
             self.returns.learn_gap(kept.flow, max(0.0, now - kept.ended_at))
-            kept.ended_at = None
+            self._await_no_more(kept)
         if keep_s and kept.counted:
             kept.until = now + keep_s
             heapq.heappush(self._expiry, (kept.until, continued))
@@ -223,6 +227,7 @@ class CacheRoom:
             return
         room = self._close_request(turn.life, turn.own + turn.expected, output)
         if last_block is not None and turn.own + turn.shared >= LEAST_SHARE * room.capacity:
+            self._count_outlasted(now)
             value_s = room.capacity * self.token_ms / 1000.0
             until = now + self.returns.worth_keeping_s(turn.flow, value_s)
             own = turn.own + (turn.expected if output is None else output)
@@ -231,6 +236,7 @@ class CacheRoom:
                 life=turn.life, own=own, shared=turn.shared, ended_at=now, until=until, flow=turn.flow
             )
             room.kept += own
+            self._awaited[0].append((now, last_block))
             heapq.heappush(self._expiry, (until, last_block))
             self._bound_memory()
         self._mark(turn.life, room)
@@ -244,7 +250,7 @@ class CacheRoom:
                 del self._engines[life]
                 self._tight.discard(life)
             for block in [block for block, kept in self._kept.items() if kept.life not in self._engines]:
-                del self._kept[block]
+                self._await_no_more(self._kept.pop(block))
         for _ in range(_ENDED_AT_ONCE):
             block = next(iter(self._kept), None)
             if block is None or now - (self._kept[block].ended_at or 0.0) <= EDGES_S[-1]:
@@ -288,7 +294,25 @@ class CacheRoom:
         kept = self._kept.pop(block, None)
         if kept is not None and kept.counted:
             self._uncount(kept)
+        if kept is not None:
+            self._await_no_more(kept)
         return kept
+
+    def _count_outlasted(self, now: float) -> None:
+        """Note which sessions haven't come back by the end of another bin."""
+        for place, (edge, awaited) in enumerate(zip(EDGES_S, self._awaited, strict=True)):
+            while awaited and awaited[0][0] + edge <= now:
+                ended_at, block = awaited.popleft()
+                kept = self._kept.get(block)
+                if kept is not None and kept.ended_at == ended_at and kept.outlasted == place:
+                    kept.outlasted = place + 1
+                    self.returns.note_outlasted(kept.flow, place)
+                    if place + 1 < len(EDGES_S):
+                        self._awaited[place + 1].append((ended_at, block))
+
+    def _await_no_more(self, kept: KeptPrefix) -> None:
+        self.returns.forget_awaited(kept.flow, kept.outlasted)
+        kept.ended_at, kept.outlasted = None, 0
 
     def _bound_memory(self) -> None:
         while len(self._kept) > _KEPT:
@@ -299,9 +323,10 @@ class CacheRoom:
             heapq.heapify(self._expiry)
 
     def _count_as_over(self, block: int) -> None:
-        kept = self._drop_kept(block)
-        if kept is not None and kept.ended_at is not None:
+        kept = self._kept[block]
+        if kept.ended_at is not None:
             self.returns.learn_gap(kept.flow, float("inf"))
+        self._drop_kept(block)
 
     def _mark(self, life: int, room: EngineRoom) -> None:
         if room.capacity and room.open + room.kept > TIGHT * room.capacity:
