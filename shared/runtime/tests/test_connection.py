@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nats.aio.client import Client
 
 from pointsman_runtime.bus.backoff import CAP_S, OUTSTANDING_PINGS, full_jitter
 from pointsman_runtime.bus.connection import Connection
@@ -314,34 +313,3 @@ def test_the_wait_between_tries_is_jittered_over_its_whole_range(attempt: int) -
     longest = full_jitter(attempt, lambda low, high: high)
     assert 0 < longest <= CAP_S
     assert full_jitter(attempt + 1, lambda low, high: high) >= longest
-
-
-async def test_a_client_that_is_closed_connects_no_more_although_its_cancellation_was_swallowed(
-    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = LastingClient()
-    errors: list[Exception] = []
-
-    async def keep(error: Exception) -> None:
-        errors.append(error)
-
-    await client.connect(own_nats_server.url, max_reconnect_attempts=-1, error_cb=keep)
-    tried = asyncio.Event()
-
-    async def connect_for_ever(client: Client, server: object) -> None:
-        """As `asyncio.wait_for` of Python 3.11, when a connection fails in the turn in which it is cancelled."""
-        del client, server
-        tried.set()
-        try:
-            await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            raise ConnectionRefusedError from None
-
-    monkeypatch.setattr(Client, "_connect_to_server", connect_for_ever)
-    own_nats_server.stop()
-    await asyncio.wait_for(tried.wait(), 10)
-    trying = client._reconnection_task  # pyright: ignore[reportPrivateUsage]
-    assert trying is not None
-    await client.close()
-    await asyncio.wait([trying], timeout=10)
-    assert trying.done()

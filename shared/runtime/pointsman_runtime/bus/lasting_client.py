@@ -21,10 +21,6 @@ class LastingClient(Client):
     """Ends by `close` alone. `error_cb` is called with every error."""
 
     async def _connect_to_server(self, s: Srv) -> None:
-        if self.is_closed:
-            # `asyncio.wait_for` of Python 3.11 swallows a cancellation that comes as a connection fails, and nats-py
-            # would try to connect for ever.
-            raise asyncio.CancelledError
         self._close_transport()
         await super()._connect_to_server(s)
 
