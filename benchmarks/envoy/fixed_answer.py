@@ -51,6 +51,9 @@ class EncodedEvents:
     def hasten(self) -> None:
         """See `Bus.hasten`. Nothing waits."""
 
+    def send_events_now(self) -> None:
+        """Nothing waits."""
+
     def tell(self, message: Message, *route: str) -> None:
         """See `Bus.tell`."""
         del message, route
