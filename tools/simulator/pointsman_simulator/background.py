@@ -172,7 +172,7 @@ class BackgroundPolicy:
 
 
 class Filled(NamedTuple):
-    """Times of the workload in milliseconds, and what was done beside it."""
+    """Times of the workload in milliseconds, and the batch work done beside it."""
 
     filling: Filling
     ttft_mean: float

@@ -1,4 +1,4 @@
-"""Finds engines that ignore which data-parallel rank a request names: what was sent to one rank runs at another. Pure.
+"""Finds engines that ignore the data-parallel rank of a request: one sent to a rank runs at another rank. Pure.
 
 Two things show it. The prompt of an answered request is reported in the KV cache of another rank, and not in that of
 its own. And a load report shows fewer requests at one rank than were sent there, and more at another one: requests from

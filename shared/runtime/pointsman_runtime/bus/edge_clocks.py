@@ -27,7 +27,7 @@ class Reading(NamedTuple):
 
     edge: str
     setting: int
-    """How often the clock was set since the edge began: what was learnt before is void."""
+    """How often the clock was set since the edge began. A new setting voids earlier readings."""
     at_ms: int
     """Unix time in milliseconds."""
 
@@ -39,6 +39,11 @@ class _Clock:
         self.setting = setting
         self.least = self.before = ahead
         self.began_ms = began_ms
+
+    @property
+    def behind(self) -> int:
+        """Milliseconds from the edge's clock to the one of this host that is never set."""
+        return min(self.least, self.before)
 
 
 class EdgeClocks:
@@ -54,13 +59,13 @@ class EdgeClocks:
         self._own: set[str] = set()
         """Edges of this process."""
         self._setting = 0
-        self._offset_ms = self._time_ns() // 1_000_000 - self._running_ns() // 1_000_000
+        self._offset_ms = self._unix_ms() - self._running_ms()
 
     def learn_time(self, reading: Reading) -> int:
         """Learn from a message that arrives now. Returns the time by the edge's clock, in Unix milliseconds."""
         if reading.edge in self._own:
-            return self._time_ns() // 1_000_000
-        now_ms = self._running_ns() // 1_000_000
+            return self._unix_ms()
+        now_ms = self._running_ms()
         ahead = now_ms - reading.at_ms
         clock = self._clocks.get(reading.edge)
         if clock is None or clock.setting != reading.setting:
@@ -72,29 +77,24 @@ class EdgeClocks:
         elif ahead < clock.least:
             clock.least = ahead
         self._clocks.move_to_end(reading.edge)
-        return now_ms - min(clock.least, clock.before)
+        return now_ms - clock.behind
 
     def is_past(self, deadline_ms: int | None, reading: Reading | None) -> bool:
         """Whether a message that arrives now comes after its deadline. A message without `reading` is of a version that
         doesn't send it, and is read by this host's clock."""
-        now_ms = self._time_ns() // 1_000_000 if reading is None else self.learn_time(reading)
+        now_ms = self._unix_ms() if reading is None else self.learn_time(reading)
         return deadline_ms is not None and now_ms > deadline_ms
 
     def tell_time(self, edge: str) -> int:
         """The time by this edge's clock, in Unix milliseconds."""
-        clock = self._clocks.get(edge)
-        return (
-            self._time_ns() // 1_000_000
-            if clock is None
-            else self._running_ns() // 1_000_000 - min(clock.least, clock.before)
-        )
+        return self.read_clock(edge).at_ms
 
     def read_clock(self, edge: str) -> Reading:
         """What a message about a request of this edge says of its clock."""
         clock = self._clocks.get(edge)
         if clock is None:
             return self._read_host_clock(edge)
-        return Reading(edge, clock.setting, self._running_ns() // 1_000_000 - min(clock.least, clock.before))
+        return Reading(edge, clock.setting, self._running_ms() - clock.behind)
 
     def read_own_clock(self, edge: str) -> Reading:
         """Like `read_clock`, for an edge of this process."""
@@ -102,9 +102,15 @@ class EdgeClocks:
         return self._read_host_clock(edge)
 
     def _read_host_clock(self, edge: str) -> Reading:
-        now_ms = self._time_ns() // 1_000_000
-        offset_ms = now_ms - self._running_ns() // 1_000_000
+        now_ms = self._unix_ms()
+        offset_ms = now_ms - self._running_ms()
         if abs(offset_ms - self._offset_ms) > STEP_MS:
             self._offset_ms = offset_ms
             self._setting += 1
         return Reading(edge, self._setting, now_ms)
+
+    def _unix_ms(self) -> int:
+        return self._time_ns() // 1_000_000
+
+    def _running_ms(self) -> int:
+        return self._running_ns() // 1_000_000

@@ -73,12 +73,12 @@ class ReturnTimes:
 
     def note_outlasted(self, flow: str, place: int) -> None:
         """A session hasn't come back by the end of a bin."""
-        for name in {"", flow}:
+        for name in _names(flow):
             self._outlasted.setdefault(name, [0] * len(EDGES_S))[place] += 1
 
     def forget_awaited(self, flow: str, bins: int) -> None:
         """A turn that outlasted the first `bins` bins isn't awaited any more."""
-        for name in {"", flow} if bins else ():
+        for name in _names(flow) if bins else ():
             outlasted = self._outlasted[name]
             for place in range(bins):
                 outlasted[place] -= 1
@@ -105,6 +105,11 @@ class ReturnTimes:
             if gain > best:
                 best, until = gain, edge
         return until
+
+
+def _names(flow: str) -> tuple[str, ...]:
+    """The pool's name and the flow's, in one order in each process."""
+    return ("", flow) if flow else ("",)
 
 
 def _shares(times: _Times, outlasted: Sequence[int] | None, prior: Sequence[float], weight: float) -> list[float]:
