@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nats.aio.client import Client
 
+from pointsman_runtime.bus import cancellation
 from pointsman_runtime.bus.backoff import CAP_S, OUTSTANDING_PINGS, full_jitter
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected
@@ -313,3 +315,54 @@ def test_the_wait_between_tries_is_jittered_over_its_whole_range(attempt: int) -
     longest = full_jitter(attempt, lambda low, high: high)
     assert 0 < longest <= CAP_S
     assert full_jitter(attempt + 1, lambda low, high: high) >= longest
+
+
+async def test_a_closed_client_connects_no_more_although_its_first_cancellation_was_lost(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, tried = await client_without_server(own_nats_server, monkeypatch)
+    trying = client._reconnection_task  # pyright: ignore[reportPrivateUsage]
+    assert trying is not None
+    await asyncio.wait_for(client.close(), 30)
+    assert trying.done()
+    assert len(tried) > 1
+
+
+async def test_a_client_that_a_refused_login_closed_connects_no_more_once_it_is_closed(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = await client_without_server(own_nats_server, monkeypatch)
+    client._status = Client.CLOSED  # pyright: ignore[reportPrivateUsage] - as nats-py does when a login is refused
+    trying = client._reconnection_task  # pyright: ignore[reportPrivateUsage]
+    assert trying is not None
+    await asyncio.wait_for(client.close(), 30)
+    assert trying.done()
+
+
+async def client_without_server(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> tuple[LastingClient, list[object]]:
+    """A client that tries to reconnect. Each try loses its first cancellation, as `asyncio.wait_for` of Python 3.11
+    does when a connection fails in the turn in which it is cancelled. Also gives the tries."""
+    client = LastingClient()
+    tried: list[object] = []
+
+    async def keep(error: Exception) -> None:
+        del error
+
+    async def lose_a_cancellation(client: Client, to: object) -> None:
+        del client
+        tried.append(to)
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            if len(tried) > 1:
+                raise
+            raise ConnectionRefusedError from None
+
+    await client.connect(server.url, max_reconnect_attempts=-1, reconnect_time_wait=0, error_cb=keep)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    monkeypatch.setattr(Client, "_connect_to_server", lose_a_cancellation)
+    monkeypatch.setattr(cancellation, "AGAIN_S", 0.05)
+    server.stop()
+    await eventually(lambda: len(tried) == 1)
+    return client, tried

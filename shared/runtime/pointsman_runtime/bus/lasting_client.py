@@ -12,6 +12,7 @@ from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
 
 from pointsman_runtime.bus.backoff import CAP_S
+from pointsman_runtime.bus.cancellation import end_all
 
 FAREWELL_S: Final = 1.0
 """How long the end of a connection may take before it is cut."""
@@ -19,6 +20,15 @@ FAREWELL_S: Final = 1.0
 
 class LastingClient(Client):
     """Ends by `close` alone. `error_cb` is called with every error."""
+
+    async def close(self) -> None:
+        # nats-py cancels its reconnection once, which `wait_for` of Python 3.11 may lose, and not at all where a
+        # refused login has closed the client.
+        if (reconnection := self._reconnection_task) is not None:
+            reconnection.remove_done_callback(self._reconnect_ended)
+            await end_all([reconnection])
+        await super().close()
+        self._close_transport()
 
     async def _connect_to_server(self, s: Srv) -> None:
         self._close_transport()
