@@ -10,6 +10,7 @@ from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_hosting.configuration import Revision
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.ledger import Disproved
+from pointsman_scheduler.domain.outlier_detection import DOUBTED
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
@@ -134,8 +135,9 @@ def _unsure(event: ResponseCompleted) -> str:
 
 
 def _disproved(event: ResponseCompleted) -> tuple[Disproved, ...]:
-    """The attempts that refused a request as the client's fault, and that a later one answered."""
-    refused = [each for each in event.attempts if each.outcome in ("denied", "missing") and each.worker != event.worker]
+    """The attempts that refused a request as the client's fault, or had no word for it, and that a later one
+    answered."""
+    refused = [each for each in event.attempts if each.outcome in DOUBTED and each.worker != event.worker]
     target = event.target
     name = "" if target is None else target.lora or target.model
     return tuple([(each.worker, each.outcome, name) for each in refused])

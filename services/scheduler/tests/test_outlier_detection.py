@@ -579,6 +579,25 @@ def test_an_engine_that_denies_what_its_peers_answer_is_ejected_and_a_clients_ba
     assert [worker.name for worker in bench.pool.fleet.ejected] == ["a"]
 
 
+@pytest.mark.parametrize(("silent", "ejected"), [(("a",), ["a"]), (("a", "b"), [])])
+def test_answers_without_a_word_eject_an_engine_only_if_its_peers_have_fewer(
+    silent: tuple[str, ...], ejected: list[str]
+) -> None:
+    bench = Bench(AT_RANDOM)
+    bench.join("a", "b")
+    for number in range(40):
+        request = bench.request(request_id=f"r-{number}")
+        first = bench.chosen(request)
+        other = "b" if first == "a" else "a"
+        without_a_word = first in silent and (len(silent) == 1 or number % 3 == 0)
+        if without_a_word:
+            bench.fail(request.request_id, first, other, outcome="empty", status=200)
+        disproved = ((first, "empty", "m"),) if without_a_word else ()
+        answering = other if without_a_word else first
+        bench.pool.books.completed(request.key, bench.now, True, 1, 1.0, answering, disproved=disproved)
+    assert [worker.name for worker in bench.pool.fleet.ejected] == ejected
+
+
 def test_answers_that_break_off_eject_an_engine_though_each_began() -> None:
     bench = Bench()
     bench.join("a", "b")

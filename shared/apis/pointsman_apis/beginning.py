@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from pointsman_apis.streams import StreamEvent, lenient_document
-from pointsman_apis.texts import Answer
+from pointsman_apis.texts import Answer, objects
 
 _ASIDE: Final = frozenset({"role", "index", "type", "id", "name"})
 """Members of a delta that say nothing by themselves."""
+_ASIDE_OF_PARTS: Final = _ASIDE | {"status", "signature", "phase", "annotations", "logprobs"}
+_SAID_ALL: Final = ("stop", "length", "end_turn", "max_tokens")
+"""Reasons of an end that say nothing about the answer, as a filter's would."""
 _EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 _PREPARING: Final = frozenset(
     (
@@ -22,6 +25,12 @@ _PREPARING: Final = frozenset(
 """Types of events before the first word."""
 _STARTS: Final = {"content_block_start": "content_block", "response.output_item.added": "item"}
 """Types of events that say something if the block or item that they start does: the member that holds it."""
+_CLOSING: Final = frozenset({"content_block_stop", "message_stop"})
+_CLOSING_WITH: Final[Mapping[object, str]] = {
+    "response.content_part.done": "part",
+    "response.output_item.done": "item",
+}
+"""The member that holds the part that ends."""
 _CALLS: Final = ("_use", "_call")
 """Endings of the types of blocks and items that call something, which says something by itself."""
 
@@ -42,12 +51,57 @@ def says_something(document: Mapping[str, object]) -> bool:
     if not isinstance(started, dict):
         return kind not in _PREPARING
     block = cast("Answer", started)
-    return str(block.get("type")).endswith(_CALLS) or _has(block, _ASIDE | {"status", "signature", "phase"})
+    return str(block.get("type")).endswith(_CALLS) or _has(block, _ASIDE_OF_PARTS)
+
+
+def finishes_silently(document: Mapping[str, object]) -> bool:
+    """Whether a whole answer, or a stream with this event, ends as if all were said, and the document has no word,
+    thought or call."""
+    kind = document.get("type")
+    if kind == "message_delta":
+        return _member(document, "delta").get("stop_reason") in _SAID_ALL
+    if kind == "message":
+        return document.get("stop_reason") in _SAID_ALL and not any(map(_says_part, objects(document, "content")))
+    response = _member(document, "response") if kind == "response.completed" else document
+    if response.get("object") == "response":
+        return response.get("status") == "completed" and not any(map(_says_part, objects(response, "output")))
+    choices = objects(document, "choices")
+    return bool(choices) and all(map(_finishes_silently, choices))
+
+
+def closes_silently(document: Mapping[str, object]) -> bool:
+    """Whether an event of messages or responses ends a part of the answer, or all of it, and has no word itself."""
+    kind = document.get("type")
+    if kind == "response.output_text.done":
+        return not document.get("text")
+    if kind in _CLOSING:
+        return True
+    return kind in _CLOSING_WITH and not _says_part(_member(document, _CLOSING_WITH[kind]))
+
+
+def _says_part(part: Mapping[str, object]) -> bool:
+    """Whether a block, an item or a part of one has a word, thought or call."""
+    inner = objects(part, "content") if isinstance(part.get("content"), list) else []
+    if inner:
+        return any(map(_says_part, inner))
+    return str(part.get("type")).endswith(_CALLS) or _has(part, _ASIDE_OF_PARTS)
+
+
+def _member(document: Mapping[str, object], name: str) -> Mapping[str, object]:
+    value = document.get(name)
+    return cast("Answer", value) if isinstance(value, dict) else {}
+
+
+def _finishes_silently(choice: Mapping[str, object]) -> bool:
+    # A stop string of the client's that came at once is vLLM's `stop_reason`.
+    return choice.get("finish_reason") in _SAID_ALL and choice.get("stop_reason") is None and not _has_words(choice)
 
 
 def _says(choice: Answer) -> bool:
-    if choice.get("finish_reason") is not None:
-        return True
+    return choice.get("finish_reason") is not None or _has_words(choice)
+
+
+def _has_words(choice: Mapping[str, object]) -> bool:
     without = True
     for name in ("delta", "message"):
         said = choice.get(name)
@@ -58,7 +112,7 @@ def _says(choice: Answer) -> bool:
     return without and choice.get("text") not in _EMPTY
 
 
-def _has(holder: Answer, aside: frozenset[str]) -> bool:
+def _has(holder: Mapping[str, object], aside: frozenset[str]) -> bool:
     # A generator would double the cost of the first event of each stream.
     for name, value in holder.items():  # noqa: SIM110
         if name not in aside and value not in _EMPTY:

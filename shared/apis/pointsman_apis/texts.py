@@ -1,6 +1,6 @@
 """The texts in an answer: where they stand, and how to put others in their place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import orjson
@@ -107,7 +107,7 @@ def texts(holder: Answer, prefix: str, members: dict[str, str], *, complete: boo
             yield Slot(f"{prefix}/{name}", kind, holder, name, complete=complete)
 
 
-def objects(holder: Answer, name: str) -> list[Answer]:
+def objects(holder: Mapping[str, object], name: str) -> list[Answer]:
     """Those in a list of the document; none where there is no list."""
     value = holder.get(name)
     if not isinstance(value, list):

@@ -1,14 +1,15 @@
 """Reads the beginning of an engine's answer before anything of it leaves: until it says something, another endpoint may
 take the request."""
 
+import time
 from collections.abc import Callable
 from typing import Final
 
 from pointsman_apis.api import Api
 from pointsman_apis.streams import without_mark
-from pointsman_edge.sending.error_shape import SaysNothing, error_in_place, refusal_of
+from pointsman_edge.sending.error_shape import SaysNothing, error_in_place, is_silent, refusal_of
 from pointsman_edge.sending.first_events import FirstEvents, InPlaceOfAnswer
-from pointsman_edge.sending.moving_on import FAILED, failure_of
+from pointsman_edge.sending.moving_on import EMPTY, FAILED, failure_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.kept_answer import AnsweredError, KeptAnswer
 from pointsman_frontend.adapters.relay import WHOLE, Answering, gathered
@@ -16,16 +17,26 @@ from pointsman_frontend.adapters.relay import is_stream as labelled_stream
 from pointsman_providers.exchange import FIRST_BYTES, first_bytes, is_stream
 from pointsman_providers.reported_error import ProviderError
 
+SecondOpinion = Callable[[float], bool]
+"""Whether another endpoint is asked about an answer without a word, at this monotonic time."""
+
 _ERROR: Final = 400
 _JSON: Final = [(b"content-type", b"application/json")]
 
 
 async def beginning(
-    engine: Answering, api: Api, content_type: bytes, thinking: Callable[[], None], *, moves: bool
+    engine: Answering,
+    api: Api,
+    content_type: bytes,
+    thinking: Callable[[], None],
+    *,
+    moves: bool,
+    doubts: SecondOpinion | None = None,
 ) -> tuple[bytes, bool]:
     """The beginning of an answer, and whether it is a stream, whatever it is labelled. `thinking` is called when
     something comes that says nothing. Raises EndpointFailed for a stream that says nothing, or an error; nothing of it
-    has left then. `moves`: another endpoint can begin the request. Raises AnswerCutOff."""
+    has left then. `moves`: another endpoint can begin the request. `doubts`: whether it is to, where the stream has no
+    word. Raises AnswerCutOff."""
     stream = labelled_stream(content_type)
     if engine.status >= _ERROR or (api.passed and not stream):
         return await engine.read(), stream
@@ -33,22 +44,28 @@ async def beginning(
     if stream is begun.startswith(b"{"):
         begun, stream = await looked_at(engine, content_type, begun)
     if stream:
-        begun = await first_events(engine, begun, api, thinking, moves=moves)
+        begun = await first_events(engine, begun, api, thinking, moves=moves, doubts=doubts)
     return begun, stream
 
 
 async def first_events(
-    engine: Answering, begun: bytes, api: Api, thinking: Callable[[], None], *, moves: bool = False
+    engine: Answering,
+    begun: bytes,
+    api: Api,
+    thinking: Callable[[], None],
+    *,
+    moves: bool = False,
+    doubts: SecondOpinion | None = None,
 ) -> bytes:
-    """The bytes of a stream up to its first event that says something. `begun`: those that were read. `moves`: another
-    endpoint can begin the request. Raises EndpointFailed for a stream that ends before, or with an error."""
+    """The bytes of a stream up to its first event that says something. `begun`: those that were read. `moves`, `doubts`
+    as above. Raises EndpointFailed for a stream that ends before, or with an error."""
     first = FirstEvents()
     held: list[bytes] = []
     data = begun or await _read(engine)
     while data:
         held.append(data)
         try:
-            says = first.feed(data, last=engine.complete)
+            says = first.feed(data, last=engine.complete, past_finish=doubts is not None)
         except InPlaceOfAnswer as failed:
             raise _failed(api, failed.error) from None
         if says and not (moves and first.is_empty):
@@ -57,12 +74,17 @@ async def first_events(
             break
         thinking()
         data = await _read(engine)
+    if first.finished:
+        _doubt(engine, b"".join(held), doubts)
+        return b"".join(held)
     raise EndpointFailed(FAILED, "the stream ended before it said anything")
 
 
-async def whole_body(engine: Answering, begun: bytes, api: Api, *, moves: bool) -> bytes:
-    """The start of the body that can be sent at once. `moves`: another endpoint can begin the request. Raises
-    EndpointFailed for an error in place of an answer, and AnswerCutOff."""
+async def whole_body(
+    engine: Answering, begun: bytes, api: Api, *, moves: bool, doubts: SecondOpinion | None = None
+) -> bytes:
+    """The start of the body that can be sent at once. `moves`, `doubts` as above. Raises EndpointFailed for an error in
+    place of an answer, and AnswerCutOff."""
     body = begun if engine.complete else await gathered(engine, begun)
     if len(body) <= WHOLE:
         body = without_mark(body)
@@ -74,7 +96,17 @@ async def whole_body(engine: Answering, begun: bytes, api: Api, *, moves: bool) 
         return body
     if error is not None:
         raise _failed(api, error)
+    if doubts is not None and is_silent(body):
+        _doubt(engine, body, doubts)
     return body
+
+
+def _doubt(engine: Answering, body: bytes, doubts: SecondOpinion | None) -> None:
+    """Raises AnsweredError where another endpoint is to say whether the request has no other answer than this one,
+    which has no word."""
+    if doubts is not None and doubts(time.monotonic()):
+        kept = KeptAnswer(engine.status, engine.headers, body)
+        raise AnsweredError(EMPTY, engine.status, kept, "its answer has no word")
 
 
 async def looked_at(engine: Answering, content_type: bytes, data: bytes) -> tuple[bytes, bool]:

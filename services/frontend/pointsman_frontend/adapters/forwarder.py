@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 from pointsman_apis.embeddings import EMBEDDINGS
@@ -38,10 +38,9 @@ from pointsman_frontend.adapters.decoded_answer import DecodedAnswer
 from pointsman_frontend.adapters.engine_call import engine_call
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
-from pointsman_frontend.adapters.first_words import beginning, whole_body
+from pointsman_frontend.adapters.first_words import SecondOpinion, beginning, whole_body
 from pointsman_frontend.adapters.followed_answer import follow_answer
 from pointsman_frontend.adapters.further_endpoints import FurtherEndpoints
-from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.kept_answer import checked, error_of, unanswered
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.prefill_leg import PrefillLegs
@@ -56,15 +55,13 @@ from pointsman_frontend.adapters.relay import (
     relay_stream,
 )
 from pointsman_frontend.adapters.resumed_streams import ResumedStreams, StreamBroken
-from pointsman_frontend.domain.heads import ResponseHeaderRules
+from pointsman_frontend.domain.heads import ResponseHeaderRules, stamps
 from pointsman_runtime.telling.telemetry import NO_SPAN
 
 _ERROR: Final = 400
 _WRONG_REQUEST: Final = (400, 422)
 _JSON: Final = (b"content-type", b"application/json")
 _EVENTS: Final = (b"content-type", b"text/event-stream; charset=utf-8")
-_LEVEL: Final = b"x-pointsman-level"
-_ENDPOINT: Final = b"x-pointsman-endpoint"
 
 
 class Forwarder:
@@ -216,7 +213,9 @@ class Forwarder:
                     if carried and engine.status in _WRONG_REQUEST and not self.legs.waited_for(request):
                         # The other engine took it: what it carried over may be wrong.
                         raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
-                    await self._relay(request, endpoint, answer, sent_at, moves=others and not tries.started)
+                    moves = others and not tries.started
+                    doubts = partial(self.budgets.spend_opinion, record.pool) if moves and not tries.doubted else None
+                    await self._relay(request, endpoint, answer, sent_at, moves=moves, doubts=doubts)
                 finally:
                     self._engines.release_connection(engine)
             except EndpointFailed as failure:
@@ -283,11 +282,18 @@ class Forwarder:
         return None
 
     async def _relay(
-        self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float | None, *, moves: bool
+        self,
+        request: Outgoing,
+        endpoint: ChosenEndpoint,
+        engine: Answering,
+        sent_at: float | None,
+        *,
+        moves: bool,
+        doubts: SecondOpinion | None = None,
     ) -> None:
-        """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded. `moves`:
-        another endpoint can begin the request. Raises EndpointFailed while nothing of the answer has left."""
-        record, decision, client = request.record, request.decision, request.client
+        """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded. `moves`,
+        `doubts`: as in `first_words`. Raises EndpointFailed while nothing of the answer has left."""
+        record, decision, client, api = request.record, request.decision, request.client, request.record.api
         headers, content_type, encoding = self._rules.pass_on(engine.headers)
         if encoding in ENCODINGS:
             engine = DecodedAnswer(engine)
@@ -297,7 +303,7 @@ class Forwarder:
         outcome: str | None = "answered"
         name: Rewriting | None = None
         try:
-            begun, stream = await beginning(engine, record.api, content_type, request.thinking, moves=moves)
+            begun, stream = await beginning(engine, api, content_type, request.thinking, moves=moves, doubts=doubts)
             now = record.first_byte_at = time.monotonic()
             record.stream = stream
             if stream and sent_at is not None:
@@ -308,7 +314,7 @@ class Forwarder:
                     _EVENTS if stream else _JSON,
                 ]
             level = record.level if record.legs else decision.level
-            headers += _stamps(level, endpoint.worker if self._tell_endpoint else None)
+            headers += stamps(level, endpoint.worker if self._tell_endpoint else None)
             target = endpoint.target or decision.target
             name = renaming(target.model, decision.model)
             if name is not None:
@@ -332,7 +338,7 @@ class Forwarder:
                     headers=headers,
                     usage=usage,
                     name=name,
-                    api=record.api,
+                    api=api,
                     begun=begun,
                     resuming=request.resuming,
                 )
@@ -356,7 +362,7 @@ class Forwarder:
                 # come.
                 await relay_pieces(engine, client, headers, usage, begun)
             else:
-                body = await whole_body(engine, begun, record.api, moves=moves)
+                body = await whole_body(engine, begun, api, moves=moves, doubts=doubts)
                 await relay_document(engine=engine, client=client, headers=headers, usage=usage, name=name, body=body)
             if error is None:
                 record.end("ok" if engine.status < 500 else "engine_error", engine.status)
@@ -390,10 +396,3 @@ def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
         place = endpoint.url or f"{endpoint.worker}/{endpoint.target}"
         found.setdefault(place if endpoint.rank is None else f"{place} {endpoint.rank}", endpoint)
     return list(found.values())
-
-
-@lru_cache(maxsize=1024)
-def _stamps(level: str, worker: str | None) -> Headers:
-    """The edge's own headers of an engine's answer."""
-    level_header = (_LEVEL, level.encode("ascii", "replace"))
-    return [level_header] if worker is None else [level_header, (_ENDPOINT, worker.encode("ascii", "replace"))]

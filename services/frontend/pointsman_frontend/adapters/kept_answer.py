@@ -39,10 +39,11 @@ class KeptAnswer:
 
 
 class AnsweredError(EndpointFailed):
-    """An engine answered with an error that another endpoint may not have. `answer`: None if it didn't come whole."""
+    """An engine answered with an error, or without a word, and another endpoint may do better. `answer`: None if it
+    didn't come whole. `detail`: in words for an operator."""
 
-    def __init__(self, outcome: str, status: int, answer: KeptAnswer | None) -> None:
-        super().__init__(outcome, f"answered {status}", status)
+    def __init__(self, outcome: str, status: int, answer: KeptAnswer | None, detail: str = "") -> None:
+        super().__init__(outcome, detail or f"answered {status}", status)
         self.answer = answer
 
 

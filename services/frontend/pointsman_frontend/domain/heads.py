@@ -3,6 +3,7 @@ answer that reach the client."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress
 from operator import itemgetter
 from typing import Final
@@ -21,6 +22,8 @@ _REMEMBERED: Final = 256
 _SHORT: Final = 128
 """Bytes; longer targets aren't kept."""
 _KEPT: Final = 1024
+_LEVEL: Final = b"x-pointsman-level"
+_ENDPOINT: Final = b"x-pointsman-endpoint"
 
 _seen: dict[bytes, "RequestTarget"] = {}
 
@@ -125,3 +128,10 @@ class ResponseHeaderRules:
             self._known.clear()
         self._known[names] = learned = passes, kind_at, encoding_at
         return learned
+
+
+@lru_cache(maxsize=1024)
+def stamps(level: str, worker: str | None) -> list[tuple[bytes, bytes]]:
+    """The edge's own headers of an engine's answer: the decision's level, and the worker unless None."""
+    level_header = (_LEVEL, level.encode("ascii", "replace"))
+    return [level_header] if worker is None else [level_header, (_ENDPOINT, worker.encode("ascii", "replace"))]

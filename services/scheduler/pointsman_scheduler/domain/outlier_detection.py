@@ -36,8 +36,9 @@ ASKED_TO_MOVE: Final = 3
 _BROKE_OFF: Final = "its answer broke off, or the client left"
 BLAMED: Final = frozenset(("refused", "failed", "timeout", "limited", "cut_off"))
 """Outcomes of attempts that count against a worker. `stalled` is a scheduler's own verdict, and counted where it is
-found. `denied` and `missing` count only once a peer has answered the same request: `disproved`. Any other outcome is
-the edge's own."""
+found. Any other outcome but these and `DOUBTED` is the edge's own."""
+DOUBTED: Final = frozenset(("denied", "missing", "empty"))
+"""Outcomes that count once a peer has answered the same request: `record_disproved_refusal`."""
 
 
 class WorkerJudgement(NamedTuple):
@@ -146,12 +147,15 @@ class OutlierDetection:
         self._fail(hold.worker, _BROKE_OFF, hold, now, unsure=True)
 
     def record_disproved_refusal(self, worker: Worker, outcome: str, name: str, now: float) -> None:
-        """It refused a request as the client's fault (`denied`, `missing`) that a peer then answered. `name`: of the
-        model or adapter."""
+        """A peer answered the request that this worker refused as the client's fault, or had no word for. `outcome`:
+        one of `DOUBTED`; `name`: of the model or adapter."""
         if outcome == "missing":
             self._fleet.lack(worker, name, now + LACKING_S)
         elif outcome == "denied":
             self._fail(worker, "denied, answered by a peer", None, now)
+        elif outcome == "empty":
+            # A model that samples may end at once by chance, at any worker.
+            self._fail(worker, "an answer without a word, where a peer had one", None, now, unsure=True)
 
     def _fail(
         self, worker: Worker, what: str, hold: Hold | None, now: float, *, cut: bool = False, unsure: bool = False

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_apis.beginning import says_something
+from pointsman_apis.beginning import closes_silently, finishes_silently, says_something
 from pointsman_apis.streams import EventSplitter, lenient_document
 from pointsman_edge.sending.plain_beginning import ERROR_NAME, FAILED_NAME, begins_plainly
 from pointsman_providers.reported_error import ProviderError, error_in
@@ -23,17 +23,19 @@ class InPlaceOfAnswer(Exception):
 class FirstEvents:
     """Reads one stream from its first byte."""
 
-    __slots__ = ("_size", "_splitter", "is_empty")
+    __slots__ = ("_size", "_splitter", "finished", "is_empty")
 
     def __init__(self) -> None:
         self._splitter = EventSplitter()
         self._size = 0
         self.is_empty = False
         """All that it said is that it is over."""
+        self.finished = False
+        """A choice ended without a word."""
 
-    def feed(self, data: bytes, *, last: bool) -> bool:
-        """Take the next bytes. Returns whether the stream has said something by then, or is too long to be held. Raises
-        InPlaceOfAnswer."""
+    def feed(self, data: bytes, *, last: bool, past_finish: bool = False) -> bool:
+        """Take the next bytes. Returns whether the stream has said something by then, or is too long to be held.
+        `past_finish`: the end of a choice without a word doesn't count. Raises InPlaceOfAnswer."""
         if not self._size and begins_plainly(data):
             return True
         self._size += len(data)
@@ -44,7 +46,11 @@ class FirstEvents:
             # A search in the bytes is all that an answer costs.
             if (ERROR_NAME in event.data or FAILED_NAME in event.data) and (error := error_in(document)):
                 raise InPlaceOfAnswer(error)
-            if document is None or says_something(document):
+            if past_finish and document is not None and finishes_silently(document):
+                self.finished = True
+            elif past_finish and document is not None and closes_silently(document):
+                continue
+            elif document is None or says_something(document):
                 self.is_empty = event.data.strip() == _DONE
                 return True
         return self._size > MOST_HELD

@@ -4,7 +4,8 @@ and providers alike.
 A status of 500 and above says as little about the request as a broken connection does, so another endpoint may answer.
 401, 403, and the 404 of a model, an adapter or the whole path may be the client's own error, or that of some engines:
 it is the client's when as many endpoints as `DOUBTS` say so, or all that are left. Any other status from 400 on is
-usually the client's, so it is when a second endpoint says so, too, and only some requests have this second opinion.
+usually the client's, so it is when a second endpoint says so, too, and only some requests have this second opinion. The
+same holds for an answer without a word: a model may have nothing to say, or its engine may be broken.
 """
 
 import re
@@ -19,6 +20,8 @@ FAILED: Final = "failed"
 LIMITED: Final = "limited"
 DENIED: Final = "denied"
 MISSING: Final = "missing"
+EMPTY: Final = "empty"
+"""A good status and an answer without a word."""
 TIMEOUT: Final = "timeout"
 STALLED: Final = "stalled"
 DRAINED: Final = "drained"
@@ -32,7 +35,8 @@ one that refused the connection, or answered with an error, has not."""
 ERRORS: Final = 3
 """Endpoints that may answer one request with an error of their own: the request itself may be what breaks them."""
 DOUBTS: Final = 3
-"""Endpoints that may answer one request with an error that may be the client's own."""
+"""Endpoints that may answer one request with an error that may be the client's own, or without a word."""
+_DOUBTFUL: Final = frozenset({DENIED, MISSING, EMPTY})
 _BUSY: Final = 503
 _STARTING: Final = frozenset({FAILED, TIMEOUT, STALLED})
 _NAMES_MODEL: Final = re.compile(rb"model|adapter|lora", re.IGNORECASE)
@@ -78,12 +82,12 @@ class Tries(NamedTuple):
     errors: int = 0
     """Endpoints that answered with an error of their own, other than that they are busy."""
     doubted: int = 0
-    """Endpoints that answered with an error that may be the client's own."""
+    """Endpoints whose answer may be the request's fault."""
 
     def after(self, outcome: str, status: int | None) -> "Tries":
         """With one more failed attempt."""
         started, errors, doubted = self
-        if outcome in (DENIED, MISSING):
+        if outcome in _DOUBTFUL:
             return Tries(started, errors, doubted + 1)
         if status is None:
             return Tries(started + (outcome in _STARTING), errors, doubted)
@@ -105,7 +109,7 @@ def weight(outcome: str, status: int | None) -> int:
         return 0
     if status is None:
         return 1
-    return 2 if outcome in (DENIED, MISSING) else 3
+    return 2 if outcome in _DOUBTFUL else 3
 
 
 def failed_workers(attempts: Iterable[Attempt]) -> set[str]:

@@ -1,0 +1,108 @@
+"""An answer without a word: the model had nothing to say, or its engine is broken. A second engine tells."""
+
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_testing.fake_stages import StartEdge
+from pointsman_testing.raw_http import post, raw_request
+from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
+
+CHAT = "/v1/chat/completions"
+BODY = b'{"model":"llama-8b","messages":[{"role":"user","content":"hello"}]}'
+
+
+def answering(body: str) -> Callable[[Received], Awaitable[None]]:
+    kind = "text/event-stream" if body.startswith("data:") else "application/json"
+
+    async def answer(request: Received) -> None:
+        await request.answer(body.encode(), content_type=kind)
+
+    return answer
+
+
+def choices(*each: str) -> str:
+    return f'{{"id":"x","object":"chat.completion","choices":[{",".join(each)}],"usage":{{"completion_tokens":1}}}}'
+
+
+def events(*each: str) -> str:
+    return "".join(f"data: {one}\n\n" for one in each)
+
+
+WITHOUT_A_WORD = {
+    choices('{"index":0,"message":{"role":"assistant","content":""},"finish_reason":"stop"}'): CHAT,
+    choices(
+        '{"index":0,"message":{"role":"assistant","content": null,"tool_calls":[]},"finish_reason":"length"}'
+    ): CHAT,
+    choices('{"index":0,"text":"","logprobs":null,"finish_reason":"stop"}'): "/v1/completions",
+    '{"type":"message","content":[],"stop_reason":"end_turn"}': "/v1/messages",
+    '{"type":"message","content":[{"type":"text","text":""}],"stop_reason":"max_tokens"}': "/v1/messages",
+    '{"object":"response","status":"completed","output":[{"type":"message","content":[]}]}': "/v1/responses",
+    events(
+        '{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}',
+        '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}',
+        '{"choices":[],"usage":{"completion_tokens":1}}',
+        "[DONE]",
+    ): CHAT,
+    events('{"choices":[{"index":0,"text":"","finish_reason":"stop"}]}', "[DONE]"): "/v1/completions",
+    events(
+        '{"type":"message_start","message":{"content":[]}}',
+        '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}',
+        '{"type":"content_block_stop","index":0}',
+        '{"type":"message_delta","delta":{"stop_reason":"end_turn"}}',
+        '{"type":"message_stop"}',
+    ): "/v1/messages",
+    events(
+        '{"type":"response.created","response":{"object":"response","status":"in_progress","output":[]}}',
+        '{"type":"response.output_item.added","item":{"type":"message","content":[]}}',
+        '{"type":"response.output_text.done","text":""}',
+        '{"type":"response.output_item.done","item":{"type":"message","content":[{"type":"output_text","text":""}]}}',
+        '{"type":"response.completed","response":{"object":"response","status":"completed","output":[]}}',
+    ): "/v1/responses",
+}
+
+
+@pytest.mark.parametrize("body", WITHOUT_A_WORD)
+async def test_an_answer_without_a_word_is_the_clients_once_a_second_engine_has_none_either(
+    start_edge: StartEdge, body: str
+) -> None:
+    path, script = WITHOUT_A_WORD[body], answering(body)
+    asked = json.dumps({"model": "llama-8b", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
+                        "input": "hi", "prompt": "hi", "stream": body.startswith("data:")}).encode()  # fmt: skip
+    async with ScriptedEngine(script) as bad, ScriptedEngine() as good, ScriptedEngine(script) as alike:
+        edge = await start_edge(bad.url, good.url)
+        assert (await raw_request(edge.url, post(path, asked))).body == ANSWER
+        (failed,) = edge.events.of(AttemptFailed)
+        assert (failed.worker, failed.outcome, failed.status) == ("worker-1", "empty", 200)
+        assert len(edge.events.of(ResponseStarted)) <= 1
+        edge = await start_edge(bad.url, alike.url, good.url)
+        answer = await raw_request(edge.url, post(path, asked))
+        assert (answer.status, answer.body) == (200, body.encode())
+        assert [len(each.received) for each in (bad, good, alike)] == [2, 1, 1]
+        (done,) = edge.events.of(ResponseCompleted)
+        assert (done.worker, [each.outcome for each in done.attempts]) == ("worker-2", ["empty", "answered"])
+        assert (done.outcome, done.status) == ("ok", 200)
+        alone = await start_edge(bad.url)
+        assert (await raw_request(alone.url, post(path, asked))).body == body.encode()
+
+
+WITH_A_REASON = [
+    choices('{"message":{"content":null,"tool_calls":[{"function":{"name":"f"}}]},"finish_reason":"tool_calls"}'),
+    choices('{"message":{"content":null,"reasoning":"so"},"finish_reason":"length"}'),
+    choices('{"message":{"content":"","refusal":"no"},"finish_reason":"stop"}'),
+    choices('{"message":{"content":""},"finish_reason":"content_filter"}'),
+    choices('{"message":{"content":""},"finish_reason":"stop","stop_reason":"END"}'),
+    choices('{"message":{"content":""},"finish_reason":"stop"}', '{"message":{"content":"a"},"finish_reason":"stop"}'),
+    events('{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}',
+           '{"choices":[{"index":1,"delta":{"content":"a"}}]}', "[DONE]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", WITH_A_REASON)
+async def test_an_answer_that_says_why_it_has_no_text_is_the_clients(start_edge: StartEdge, body: str) -> None:
+    async with ScriptedEngine(answering(body)) as engine, ScriptedEngine() as other:
+        edge = await start_edge(engine.url, other.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+    assert (answer.body, other.received) == (body.encode(), [])
