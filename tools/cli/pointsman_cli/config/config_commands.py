@@ -19,8 +19,9 @@ from pointsman_core.config.changes import ConfigChange, changes
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.jetstream.stored_configuration import StoredRevision
 
-PATIENCE_S: Final = 3.0
-"""Seconds that replicas may take to run a new revision; after that the command reports a failure."""
+PATIENCE_S: Final = 10.0
+"""Seconds that replicas may take to run a new revision; after that the command reports a failure. A replica whose server
+lost the update reads it again within five."""
 
 LONG_PATIENCE_S: Final = 60.0
 """The same for a command that waits: replicas may be starting beside it."""
@@ -101,7 +102,7 @@ async def status(url: str | None, console: Console) -> bool:
     for presence in living:
         state = "" if presence.ready else "not ready"
         if presence.revision < current.revision:
-            state = state or "behind: its log says why (config_refused)"
+            state = state or "behind: its log says config_refused if it refused it"
         table.add_row(presence.service, presence.instance, str(presence.revision), state)
     console.print(table)
     late = revisions.behind(living, current.revision)
@@ -129,7 +130,7 @@ async def put(
         for presence in revisions.behind(living, revision):
             console.print(
                 f"{presence.service} {presence.instance} stays at revision {presence.revision}; "
-                "its log says why (config_refused).",
+                f"if it refused revision {revision}, its log says why (config_refused).",
                 soft_wrap=True,
             )
     return not living or took_s is not None
