@@ -29,6 +29,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "COMPOSE-2": "Filters and scorers of models combine as those of endpoints do: any, all, fallback, by condition.",
     "TIERS-1": "A block that leaves one cache tier stays in the others, at the agent and in the index.",
     "TIERS-2": "On a trace whose caches overflow, TTFT with tiers known is at most 0.85 of unknown.",
+    "TIERS-3": "An engine is told which other one has the KV cache of its prompt.",
     "KSERVE-1": "An LLMInferenceService of KServe is a pool, and the example follows KServe's schema.",
     "KSERVE-2": "The Open Inference Protocol passes, named by the path, with errors in its own shape, at both doors.",
     "JOURNEY-3": "All five APIs are served to the official openai and anthropic clients, with typed errors and usage.",

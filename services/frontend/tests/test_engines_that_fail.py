@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from pointsman_contracts.journey import Target
+from pointsman_contracts.journey import HeaderEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
@@ -99,6 +99,18 @@ async def test_before_the_first_byte_the_next_engine_is_tried(start_edge: StartE
     assert (done.outcome, done.worker) == ("ok", "worker-2")
     assert [(each.worker, each.outcome) for each in done.attempts] == [("worker-1", outcome), ("worker-2", "answered")]
     assert len(bad.received) == 1
+
+
+async def test_the_next_engine_is_not_told_to_pull_from_what_may_be_itself(start_edge: StartEdge) -> None:
+    """A pull from itself fails in NIXL (NIXL_ERR_INVALID_PARAM)."""
+    async with ScriptedEngine(refuse_with_503) as first, ScriptedEngine() as second:
+        edge = await start_edge(first.url, second.url)
+        address = second.url.partition("//")[2]
+        edge.stages.changes = {"headers": (HeaderEdit(name="x-kv-cache-source-host-port", value=address),)}
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+    assert answer.status == 200
+    assert first.received[0].header("x-kv-cache-source-host-port") == address
+    assert second.received[0].header("x-kv-cache-source-host-port") is None
 
 
 async def test_an_engine_that_isnt_there_is_refused_and_the_next_one_answers(start_edge: StartEdge) -> None:

@@ -83,6 +83,17 @@ async def test_two_engines_give_the_answer_of_one(start_edge: StartEdge, path: s
         assert 0.0 <= first.handed_ms <= end.ttft_ms - end.legs[0].took_ms
 
 
+async def test_only_the_engine_that_computes_the_prompt_is_told_where_to_pull_it_from(start_edge: StartEdge) -> None:
+    async with NixlPair() as pair:
+        edge = await started(start_edge, pair)
+        source = HeaderEdit(name="x-kv-cache-source-host-port", value="10.0.0.9:8000")
+        edge.stages.changes["headers"] = (source,)
+        await ask(edge)
+    [computed], [answered] = pair.prefill.received, pair.decode.received
+    assert computed.header(source.name) == source.value
+    assert answered.header(source.name) is None
+
+
 async def test_the_engine_that_answers_gets_the_clients_own_request(start_edge: StartEdge) -> None:
     wanted: dict[str, object] = {
         "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],

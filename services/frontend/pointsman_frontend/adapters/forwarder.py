@@ -106,6 +106,7 @@ class Forwarder:
             failure = await self._attempt(request, following, tries, others=bool(left))
             if failure is None:
                 return
+            request.drop_cache_source()
             if isinstance(failure, StreamBroken):
                 again = partial(self._further.decide_again, request, headers, budget, left)
                 await self._resumed.carry_on(request, failure, left, budget, again)

@@ -1,6 +1,7 @@
 """A request on its way to endpoints."""
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,8 @@ from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import ResponseWriter
 from pointsman_frontend.domain.resuming.resuming import Resuming
+
+_CACHE_SOURCE: Final = b"x-kv-cache-source-host-port"
 
 
 class Outgoing(msgspec.Struct):
@@ -36,3 +39,8 @@ class Outgoing(msgspec.Struct):
     computes the prompt itself, None before that is known."""
     drops_ids: bool = False
     """The gateway asked the endpoint for token ids, and the client didn't."""
+
+    def drop_cache_source(self) -> None:
+        """Take away the header that names the engine to pull the prompt's KV cache from. It is for one endpoint;
+        another one may be that engine."""
+        self.headers = [header for header in self.headers if header[0] != _CACHE_SOURCE]

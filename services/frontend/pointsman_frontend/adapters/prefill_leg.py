@@ -157,6 +157,7 @@ class PrefillLegs:
             self._report(request, prefill, LegOutcome.USELESS, str(error), began, status=200)
             return ()
         self._report(request, prefill, LegOutcome.ANSWERED, "", began, status=200)
+        request.drop_cache_source()
         return carried
 
     def _why_not(self, prefill: PrefillLeg, endpoint: ChosenEndpoint) -> str:
