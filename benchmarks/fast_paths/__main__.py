@@ -15,7 +15,6 @@ import numpy as np
 import orjson
 
 from benchmarks.messages.__main__ import SAMPLES
-from pointsman_apis import usage, usual_usage
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.message import read_fields
 from pointsman_core import json_members
@@ -45,7 +44,6 @@ EVENT: Final = (
     b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1694268190,"model":"llama","choices":'
     b'[{"index":0,"delta":{"role":"assistant","content":"He"},"logprobs":null,"finish_reason":null}]}\n\n'
 )
-REPORT: Final = b':{"prompt_tokens":1834,"completion_tokens":211,"prompt_tokens_details":{"cached_tokens":1024}}}'
 HEADERS: Final = {
     ":method": "POST", ":path": "/v1/chat/completions", ":scheme": "http", ":authority": "127.0.0.1:8080",
     "accept": "application/json", "user-agent": "OpenAI/Python 2.0", "content-type": "application/json",
@@ -179,12 +177,6 @@ def pairs() -> Iterator[Pair]:
     """Every fast path."""
     dice = np.random.default_rng(1)
     yield from _member()
-    yield Pair(
-        "usual_usage",
-        "the usage of a chat",
-        lambda: usual_usage.read_usual(REPORT, 0),
-        lambda: usage._read_any(REPORT),  # pyright: ignore[reportPrivateUsage]
-    )
     yield Pair(
         "plain_beginning",
         "the first event of a stream",

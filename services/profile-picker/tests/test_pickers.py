@@ -17,8 +17,7 @@ from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.picking import PickError, PoolStates
 from pointsman_profile_picker.configuration import check, compile_routing
-from pointsman_profile_picker.domain.equality import Equality
-from pointsman_profile_picker.domain.expression import ExpressionError, RuleEnvironment, holds
+from pointsman_profile_picker.domain.expression import ExpressionError, RuleEnvironment
 from pointsman_profile_picker.domain.route import Routing
 from pointsman_testing import builders
 
@@ -439,32 +438,3 @@ def test_a_score_that_is_no_number_is_an_error_that_names_the_option() -> None:
         pick(compiled, request(fields={"n": "many"}))
     assert pick(compiled, request(fields={"n": 1})) == "special"
     assert pick(compiled, request()) == "special"
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters='"\\\n\r\0'), max_size=8), st.booleans())
-def test_a_comparison_of_one_text_holds_as_in_cel(text: str, same: bool) -> None:
-    condition = f' model ==  "{text}" '
-    journey = request(text if same else f"{text}2")
-    environment = RuleEnvironment(())
-    in_cel = holds(
-        environment.compile_condition(condition), environment.make_activation(journey, dict[str, dict[str, float]])
-    )
-    equality = Equality.from_condition(condition)
-    assert equality is not None
-    assert (equality.read(journey) == equality.text) is in_cel is same
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        'model != "a"',
-        'model == r"a"',
-        'model == """a"""',
-        'model == "a\\n"',
-        'model == "a\0"',
-        'model == "a" || stream',
-        'session == "a"',
-    ],
-)
-def test_a_condition_that_is_more_than_a_comparison_of_one_text_is_left_to_cel(condition: str) -> None:
-    assert Equality.from_condition(condition) is None

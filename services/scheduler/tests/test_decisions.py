@@ -15,13 +15,11 @@ from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import ProfileHandler, Scorer
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Selection
-from pointsman_scheduler import candidate_columns
 from pointsman_scheduler.domain import profile
 from pointsman_scheduler.domain.outcome import Refused
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.plugins import HANDLERS, SCORERS, registries
 from pointsman_scheduler.plugins.scorers import load
-from pointsman_scheduler.scheduled_event import explain
 from pointsman_testing.scheduler_bench import Bench, explained
 
 NAMES = [f"w{number}" for number in range(8)]
@@ -401,24 +399,6 @@ def history(bench: Bench) -> list[tuple[list[str], list[float]]]:
         if number % 3:
             bench.pool.books.completed(request.key, bench.now, ok=True)
     return found
-
-
-def test_a_few_candidates_are_explained_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = fresh(settings=BY_LOAD | {"filters": ["healthy", {"use": "role", "role": "decode"}]})
-    bench.join("p", role="prefill")
-    bench.join("o", engine="opaque")
-    bench.register("silent")
-    dice = np.random.default_rng(1)
-    for number in range(50):
-        bench.now += float(dice.random())
-        for name in (*NAMES, "p", "o"):
-            bench.hear(name, running=int(dice.integers(0, 9)), waiting=number % 3, kv_usage=float(dice.random()))
-        bench.now += float(dice.random()) / 10
-        outcome = bench.decide(bench.prompt(family=number % 3, blocks=10), seed=number)
-        with monkeypatch.context() as patch:
-            by_lists = explain(outcome)
-            patch.setattr(candidate_columns, "LISTED", 0)
-            assert explain(outcome) == by_lists
 
 
 @pytest.mark.parametrize("settings", [{}, BY_LOAD], ids=["the default policy", "by load"])

@@ -14,7 +14,6 @@ from pointsman_plugins.scheduling.flow_control import SaturationDetector
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.domain.ledger import Ledger
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
-from pointsman_scheduler.plugins.detectors import utilization
 from pointsman_scheduler.plugins.flow_control import flow_registries
 
 
@@ -199,30 +198,6 @@ def test_many_workers_are_judged_as_few_are(times: int) -> None:
         pool.hear(f"p{number}", 99.9, running=100)
         pool.send(f"p{number}", 28, 100.0, uncached=20_000)
     assert pool.saturation("utilization") == pytest.approx(0.8)
-
-
-LOADS = st.lists(
-    st.tuples(
-        st.sampled_from(["prefill", "decode", "both", "encode"]), st.integers(0, 3), st.integers(0, 80),
-        st.floats(0.0, 1.0), st.integers(0, 30), st.sampled_from([90.0, 99.9]),
-    ),
-    min_size=1, max_size=12,
-)  # fmt: skip
-
-
-@given(LOADS)
-def test_a_few_workers_are_as_full_by_numbers_as_by_columns(
-    loads: list[tuple[str, int, int, float, int, float]],
-) -> None:
-    pool = Pool()
-    for number, (role, waiting, running, kv_usage, sent, heard) in enumerate(loads):
-        pool.join(f"w{number}", role)
-        pool.hear(f"w{number}", heard, waiting=waiting, running=running, kv_usage=kv_usage)
-        pool.send(f"w{number}", sent, 99.99, uncached=500 * number)
-    by_numbers = pool.saturation("utilization")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(utilization, "FEW", 0)
-        assert pool.saturation("utilization") == pytest.approx(by_numbers, rel=1e-12)
 
 
 def test_concurrency_counts_what_is_on_the_books_whatever_was_reported(pool: Pool) -> None:

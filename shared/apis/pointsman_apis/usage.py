@@ -8,7 +8,6 @@ from typing import ClassVar, Final, cast
 
 from msgspec.structs import replace
 
-from pointsman_apis.usual_usage import read_usual
 from pointsman_contracts.response import SpecialTokens, Usage, token_count
 
 KEPT: Final = 8192
@@ -23,6 +22,7 @@ _COUNTS: Final = ("prompt_tokens", "input_tokens", "completion_tokens", "output_
 _PROMPT: Final = ("prompt_tokens_details", "input_tokens_details")
 _COMPLETION: Final = ("completion_tokens_details", "output_tokens_details")
 NO_SPECIAL: Final = SpecialTokens()
+_NONE: Final[Mapping[str, object]] = {}
 _DECODER: Final = json.JSONDecoder()
 _TIER: Final = re.compile(rb'"service_tier"\s*:\s*"(\w{1,32})"')
 
@@ -169,13 +169,8 @@ class MetaInfoTail(UsageTail):
 
 
 def _read(text: bytes, start: int) -> Usage | None:
-    """The report that begins here with its colon; None for anything else."""
-    return read_usual(text, start) or _read_any(text[start:])
-
-
-def _read_any(text: bytes) -> Usage | None:
-    """Like `_read`, of every API."""
-    value = text.lstrip(b" \t\r\n")
+    """The report that begins here with its colon, of any API; None for anything else."""
+    value = text[start:].lstrip(b" \t\r\n")
     if not value.startswith(b":"):
         return None
     try:
@@ -193,7 +188,7 @@ def _read_any(text: bytes) -> Usage | None:
         # Of three counts two suffice.
         rest = max(0, _count(fields, "total_tokens") - prompt - completion)
         prompt, completion = (prompt, rest) if prompt else (rest if completion else 0, completion)
-    cached = _known_detail(fields, *_PROMPT, "cached_tokens")
+    cached = token_count(_details(fields, *_PROMPT).get("cached_tokens"))
     if cached is None:  # SGLang's own API has it beside the other counts
         cached = token_count(fields.get("cached_tokens"))
     if "cache_read_input_tokens" in fields or "cache_creation_input_tokens" in fields:
@@ -206,7 +201,7 @@ def _read_any(text: bytes) -> Usage | None:
         completion_tokens=completion,
         cached_tokens=cached or 0,
         cached_unknown=cached is None,
-        reasoning_tokens=_detail(fields, *_COMPLETION, "reasoning_tokens"),
+        reasoning_tokens=_count(_details(fields, *_COMPLETION), "reasoning_tokens"),
         special=special_tokens(fields),
     )
 
@@ -214,17 +209,17 @@ def _read_any(text: bytes) -> Usage | None:
 def special_tokens(fields: Mapping[str, object]) -> SpecialTokens | None:
     """The tokens of a report that have prices of their own: of OpenAI's and OpenRouter's APIs in the details, of
     Anthropic's in `cache_creation`. None where it has none."""
-    hours = fields.get("cache_creation")
-    tier = fields.get("service_tier")
+    hours, tier = fields.get("cache_creation"), fields.get("service_tier")
+    prompt, completion = _details(fields, *_PROMPT), _details(fields, *_COMPLETION)
     found = SpecialTokens(
-        cache_write=_count(fields, "cache_creation_input_tokens") or _detail(fields, *_PROMPT, "cache_write_tokens"),
+        cache_write=_count(fields, "cache_creation_input_tokens") or _count(prompt, "cache_write_tokens"),
         cache_write_1h=_count(cast("dict[str, object]", hours), "ephemeral_1h_input_tokens")
         if isinstance(hours, dict)
         else 0,
-        audio_prompt=_detail(fields, *_PROMPT, "audio_tokens"),
-        audio_completion=_detail(fields, *_COMPLETION, "audio_tokens"),
-        image_prompt=_detail(fields, *_PROMPT, "image_tokens"),
-        image_completion=_detail(fields, *_COMPLETION, "image_tokens"),
+        audio_prompt=_count(prompt, "audio_tokens"),
+        audio_completion=_count(completion, "audio_tokens"),
+        image_prompt=_count(prompt, "image_tokens"),
+        image_completion=_count(completion, "image_tokens"),
         tier=tier if isinstance(tier, str) and tier != "standard" else "",
     )
     return None if found == NO_SPECIAL else found
@@ -233,18 +228,12 @@ def special_tokens(fields: Mapping[str, object]) -> SpecialTokens | None:
 def _count(fields: Mapping[str, object], *names: str) -> int:
     """0 where it is missing or can't be read: `settled` estimates a count of 0 that contradicts what passed."""
     for name in names:
-        count = token_count(fields.get(name))
-        if count is not None:
+        if name in fields and (count := token_count(fields[name])) is not None:
             return count
     return 0
 
 
-def _known_detail(fields: Mapping[str, object], openai: str, anthropic: str, name: str) -> int | None:
-    """A count within the details of a report; None where it has none that can be read."""
+def _details(fields: Mapping[str, object], openai: str, anthropic: str) -> Mapping[str, object]:
+    """The details of a report; empty where it has none."""
     details = fields.get(openai) or fields.get(anthropic)
-    return token_count(cast("dict[str, object]", details).get(name)) if isinstance(details, dict) else None
-
-
-def _detail(fields: Mapping[str, object], openai: str, anthropic: str, name: str) -> int:
-    """Like `_known_detail`; 0 where the report has none."""
-    return _known_detail(fields, openai, anthropic, name) or 0
+    return cast("dict[str, object]", details) if isinstance(details, dict) else _NONE

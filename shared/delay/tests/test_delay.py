@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_delay import DelayEstimator
-from pointsman_delay.few_delays import delays
-from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, ask, delay, stand
-from pointsman_delay.pass_model import FEATURES, PassModel, Rates
+from pointsman_delay.pass_model import FEATURES, PassModel
 from pointsman_plugins.scheduling.arrays import FEW
 
 ENGINE = np.array([16.5, 15.2, 0.42, 0.0, 5.7, 0.1, 50.0])
@@ -127,36 +125,6 @@ def test_few_workers_and_many_cost_alike() -> None:
     for made in (columns, numbers):
         ready = sum(made.ready(row, 500.0) for row in range(made.workers))
         assert 0 < made.count_ready(500.0) == ready < made.workers
-
-
-TOKENS = st.integers(0, 40_000).map(float)
-TIMES = st.floats(0.0, 5000.0)
-ENGINES = st.builds(
-    EngineFigures,
-    free_at=TIMES, idle=st.sampled_from([0.0, 1.0]), waiting=TOKENS, whole=st.integers(0, 4).map(float),
-    last=TOKENS, shared=st.integers(0, 5).map(float), decoding=st.integers(0, 200).map(float), context=TIMES,
-    carried=TOKENS, queued=st.integers(0, 50).map(float), speed=st.floats(0.25, 8.0),
-    capacity=TOKENS | st.just(BOUNDLESS),
-)  # fmt: skip
-
-
-@given(
-    st.lists(st.tuples(ENGINES, st.integers(0, 4095)), min_size=1, max_size=8),
-    st.integers(4096, 100_000),
-    st.just(0.0) | st.floats(0.0, 0.99),
-    TIMES,
-    st.builds(Rates, *[st.floats(0.0, 50.0)] * len(Rates._fields)),
-)
-def test_numbers_cost_what_columns_do(
-    engines: list[tuple[EngineFigures, int]], prompt: int, worth: float, now: float, rates: Rates
-) -> None:
-    terms = ask(now, float(prompt), 200.0, 150.0, 8192.0, 16.0, 2.5, 30.0, rates)
-    standings = [stand(figures, 8192.0, rates) for figures, _ in engines]
-    held = [float(tokens) for _, tokens in engines]
-    hit = np.array(held)
-    credit = worth * (hit.max() - hit) / (prompt - hit)
-    columns = delay(EngineDelay(*np.array(standings).T), prompt - hit, hit, credit, terms)
-    assert delays(standings, held, prompt, worth, terms) == columns.tolist()
 
 
 EVENTS = st.lists(
