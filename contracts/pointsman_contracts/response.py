@@ -1,6 +1,6 @@
 """Events of a request after its decision. Published by edges."""
 
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -10,20 +10,6 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import Address, Blob, Part, always
 from pointsman_contracts.service_level import ServicePromise
-
-MOST_TOKENS: Final = 2**53
-"""No request uses more: a larger number is a mistake, and one that not every reader of JSON keeps (RFC 8259, section
-6)."""
-
-
-def token_count(value: object) -> int | None:
-    """A number of tokens as an engine or provider reported it, rounded; None when it isn't one: it is unknown then, not
-    zero."""
-    # Of a document's values only its numbers have these very types: true and false have their own.
-    if type(value) is int:
-        return value if 0 <= value <= MOST_TOKENS else None
-    # Some services write counts as floats. NaN compares false.
-    return round(value) if type(value) is float and 0.0 <= value <= MOST_TOKENS else None
 
 
 class SpecialTokens(Part, frozen=True, kw_only=True):

@@ -8,8 +8,11 @@ from typing import ClassVar, Final, cast
 
 from msgspec.structs import replace
 
-from pointsman_contracts.response import SpecialTokens, Usage, token_count
+from pointsman_contracts.response import SpecialTokens, Usage
 
+MOST_TOKENS: Final = 2**53
+"""No request uses more: a larger number is a mistake, and one that not every reader of JSON keeps (RFC 8259, section
+6)."""
 KEPT: Final = 8192
 """Bytes of the end that are held. OpenAI-compatible engines put `usage` last, or last but a few flags; vLLM puts the
 prompt's log probabilities and token ids behind it (`ChatCompletionResponse`), which may be long."""
@@ -25,6 +28,16 @@ NO_SPECIAL: Final = SpecialTokens()
 _NONE: Final[Mapping[str, object]] = {}
 _DECODER: Final = json.JSONDecoder()
 _TIER: Final = re.compile(rb'"service_tier"\s*:\s*"(\w{1,32})"')
+
+
+def token_count(value: object) -> int | None:
+    """A number of tokens as an engine or provider reported it, rounded; None when it isn't one: it is unknown then, not
+    zero."""
+    # Of a document's values only its numbers have these very types: true and false have their own.
+    if type(value) is int:
+        return value if 0 <= value <= MOST_TOKENS else None
+    # Some services write counts as floats. NaN compares false.
+    return round(value) if type(value) is float and 0.0 <= value <= MOST_TOKENS else None
 
 
 class UsageTail:

@@ -6,8 +6,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from pointsman_apis.streams import KEEP_ALIVE, StreamEvent
-from pointsman_apis.usage import special_tokens
-from pointsman_contracts.response import SpecialTokens, Usage, token_count
+from pointsman_apis.usage import special_tokens, token_count
+from pointsman_contracts.response import SpecialTokens, Usage
 from pointsman_providers import chat_answer
 from pointsman_providers.call_ids import NO_NAMES
 from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pydantic import JsonValue
 
-from pointsman_contracts.response import SpecialTokens, Usage, token_count
+from pointsman_apis.usage import token_count
+from pointsman_contracts.response import SpecialTokens, Usage
 from pointsman_core import lenient_json
 from pointsman_providers import chat_answer
 from pointsman_providers.call_ids import NO_NAMES
