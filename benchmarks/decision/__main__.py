@@ -168,7 +168,9 @@ async def messages(workers: int) -> Costs:
         configuration, pools, metrics.models_chosen, lambda pool, priority: gate.has_room(pool, priority)
     )
     gate = Gate(service.heartbeat, pools, metrics, binding, joint.settle_model)
-    handlers = Handlers(pools, gate, Replica(service.bus, service.heartbeat, pools, metrics), metrics)
+    handlers = Handlers(
+        pools, gate, Replica(service.bus, service.heartbeat, pools, metrics), metrics, announcer.sessions
+    )
     configuration.on_change(handlers.configured)
     # Held requests are answered later. This table measures the others.
     held = "scheduling: {default: {late_binding: {enabled: false}}}"

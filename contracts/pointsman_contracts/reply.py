@@ -11,6 +11,7 @@ from pointsman_contracts.journey import BodyEdit, CascadeStep, HeaderEdit, Stage
 from pointsman_contracts.message import Address, MalformedMessage, Message, Part, always, to_blob, write
 from pointsman_contracts.response import Usage
 from pointsman_contracts.service_level import ServicePromise
+from pointsman_contracts.session import RequestSession
 
 EVENT_STREAM: Final = "text/event-stream"
 STAGE_UNAVAILABLE: Final = "stage_unavailable"
@@ -97,6 +98,8 @@ class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decisi
     requests have shown. None when it is unknown, or no other endpoint is known to answer."""
     promise: ServicePromise | None = None
     """None for a request without a service level."""
+    session: RequestSession | None = None
+    """For the events about the request; None for a request without one."""
     prefill: PrefillLeg | None = None
     """Another engine computes the prompt, and an edge that sends requests itself sends both legs. None: the endpoint
     that answers computes it, or has a sidecar that reads the prefiller from the headers."""

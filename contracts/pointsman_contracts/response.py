@@ -10,6 +10,7 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import Address, Blob, Part, always
 from pointsman_contracts.service_level import ServicePromise
+from pointsman_contracts.session import RequestSession
 
 
 class SpecialTokens(Part, frozen=True, kw_only=True):
@@ -276,6 +277,8 @@ class ResponseCompleted(RequestEvent, frozen=True, kw_only=True):
     unused: tuple[UnusedAnswer, ...] | None = None
     """The answers of the other models of a cascade. Their usage and cost aren't part of `usage` and `cost_nanos`;
     budgets and limits count all of them."""
+    session: RequestSession | None = None
+    """None for a request without one, or without a decision."""
 
 
 class ResponseReviewed(RequestEvent, frozen=True, kw_only=True):

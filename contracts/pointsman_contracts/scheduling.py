@@ -8,6 +8,7 @@ from pointsman_contracts.events import RequestEvent
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import NO_BYTES, Address, Blob, Message, Part, always
 from pointsman_contracts.model_choice import ModelPoint
+from pointsman_contracts.session import RequestSession, SessionTurn
 
 
 class CandidateColumns(Part, frozen=True, kw_only=True):
@@ -133,6 +134,10 @@ class RequestScheduled(RequestEvent, frozen=True, kw_only=True):
     level: str = always("full")
     reasons: tuple[str, ...] = always(())
     trail: tuple[StageReport, ...] = always(())
+    session: RequestSession | None = None
+    """None for a request without one."""
+    turn: SessionTurn | None = None
+    """None for a request without a session, and where a provider serves the model."""
 
 
 class ReservationChange(Part, frozen=True, kw_only=True):

@@ -77,6 +77,7 @@ EVENTS: Final = (
     "response.completed.v1",
     "response.reviewed.v1",
     "request.judged.v1",
+    "session.moved.v1",
     "worker.joined.v1",
     "worker.silent.v1",
     "worker.left.v1",
@@ -182,6 +183,7 @@ SERVICES: Final = (
             "edge.move-requests.v1",
             "worker.verdicts.v1",
             "scheduler.fleet-answer.v1",
+            "session.moved.v1",
         ),
         reads=(
             "request.journey.v1",

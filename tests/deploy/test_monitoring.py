@@ -90,7 +90,13 @@ def test_an_expression_parses_and_asks_for_series_and_labels_that_exist(where: s
 
 def test_completions_are_never_added_up_over_collectors() -> None:
     """Each collector counts every completion; a sum over instances would count them twice."""
-    shared = ("pointsman_requests", "pointsman_attempts", "pointsman_tokens", "pointsman_request_")
+    shared = (
+        "pointsman_requests",
+        "pointsman_attempts",
+        "pointsman_tokens",
+        "pointsman_request_",
+        "pointsman_agent_prompt",
+    )
     for where, text in EXPRESSIONS.items():
         for node in nodes(promql_parser.parse(text)):
             if isinstance(node, promql_parser.Call) and node.func.name == "rate":

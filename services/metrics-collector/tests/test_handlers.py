@@ -20,7 +20,7 @@ from pointsman_engines.report import ReportedWorker
 from pointsman_hosting.configuration import Revision
 from pointsman_journey.journeys import Journeys
 from pointsman_metrics_collector.adapters.pool_metrics import WorkerMetrics
-from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
+from pointsman_metrics_collector.adapters.response_metrics import MOST_AGENTS, ResponseMetrics
 from pointsman_metrics_collector.announcer import MessageNumbers
 from pointsman_metrics_collector.domain.engines import ScrapedEngine
 from pointsman_metrics_collector.domain.finding import EngineSource
@@ -160,6 +160,34 @@ async def test_kept_and_missed_service_levels_are_counted_by_class(buses: Buses)
 
     await eventually(lambda: [counted(each) for each in ("kept", "missed", "unknown")] == [2, 1, 1])
     assert collector.value("pointsman_slo_goodput_tokens_total", **names) == 42
+
+
+async def test_reuse_is_counted_by_agent_and_tokens_of_which_nothing_is_known_apart(buses: Buses) -> None:
+    made = await world(buses)
+    (collector,) = made.collectors
+    collector.start()
+
+    def publish(agent: str | None, prompt: int, cached: int, *, unknown: bool = False) -> None:
+        session = {"id": "s", "agent": None if agent is None else {"name": agent}}
+        usage = {"prompt_tokens": prompt, "cached_tokens": cached, "cached_unknown": unknown}
+        made.edge.bus.publish(completed(session=session, usage=usage), "p")
+
+    def counted(agent: str) -> list[float | None]:
+        name = "pointsman_agent_prompt_tokens_total"
+        return [collector.value(name, pool="p", agent=agent, cached=cached) for cached in ("yes", "no", "unknown")]
+
+    publish("claude-code", 100, 80)
+    publish("claude-code", 50, 0, unknown=True)
+    publish("codex", 10, 999)
+    publish(None, 7, 0)
+    await eventually(lambda: counted("other") == [0, 7, None])
+    assert counted("claude-code") == [80, 20, 50]
+    assert counted("codex") == [10, 0, None]
+    for number in range(2 * MOST_AGENTS):
+        publish(f"made-up-{number}", 1, 0)
+    publish("made-up-0", 1, 1)
+    await eventually(lambda: counted("made-up-0") == [1, 1, None])
+    assert counted("other")[1] == 7 + 2 * MOST_AGENTS - (MOST_AGENTS - 3)
 
 
 async def test_a_pool_is_published_when_it_changes_and_again_while_it_does_not(buses: Buses) -> None:

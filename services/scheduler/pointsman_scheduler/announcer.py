@@ -24,6 +24,7 @@ from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.scheduled_event import CANDIDATES_SHOWN, ScheduledEvent, describe_decision
+from pointsman_scheduler.session_reports import SessionReporter
 
 _log = Log("announcer")
 
@@ -41,6 +42,7 @@ class DecisionPublisher:
         self._pools: Final = pools
         self._metrics: Final = metrics
         self.instance: Final = bus.process.instance
+        self.sessions: Final = SessionReporter(bus, metrics)
         self._decisions: list[ScheduledEvent] = []
         self._changes: dict[str, list[_Change]] = {}
         """By pool, with an empty list where only waiting requests have changed."""
@@ -131,10 +133,12 @@ class DecisionPublisher:
         """Publish one decision. While the event is too large, it shows fewer candidates."""
         pool = told.target.pool or ""
         sequence = next(self._sequences["scheduled", pool])
-        shown = CANDIDATES_SHOWN
+        shown, turn = CANDIDATES_SHOWN, None
         while shown:
             try:
-                event = describe_decision(told, self.instance, sequence, shown).encode()
+                if turn is None and told.journey.request.session is not None:
+                    turn = self.sessions.report_turn(told)
+                event = describe_decision(told, self.instance, sequence, shown, turn).encode()
                 self._bus.publish_written(
                     RequestScheduled, event, self.instance, sequence, pool, traceparent=told.traceparent
                 )

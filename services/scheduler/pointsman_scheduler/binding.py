@@ -13,6 +13,7 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import FIELDS_LIMIT, Journey, RequestFacts, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection, TokenIds
 from pointsman_contracts.service_level import ServicePromise
+from pointsman_contracts.session import RequestSession
 from pointsman_core.refusal import Refusal
 from pointsman_hosting.configuration import Configuration, Revision
 from pointsman_journey.hop import Hop
@@ -132,6 +133,7 @@ class Chooser:
             promise=None
             if request.slo_ttft_ms is None and request.slo_itl_ms is None
             else _promise(journey, pool, outcome, queued_s),
+            session=None if request.session is None else RequestSession.from_facts(request.session, request.attributes),
         )
 
 

@@ -16,6 +16,7 @@ from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.replica import Replica
+from pointsman_scheduler.session_reports import SessionReporter
 
 _CLIENT_ERROR: Final = 400
 """From this status on an answer shows nothing about its engine."""
@@ -30,12 +31,14 @@ class Handlers:
         gate: Gate,
         replica: Replica,
         metrics: SchedulerMetrics,
+        sessions: SessionReporter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pools: Final = pools
         self._gate: Final = gate
         self._replica: Final = replica
         self._metrics: Final = metrics
+        self._sessions: Final = sessions
         self._clock: Final = clock
 
     def registered(self, registration: WorkerRegistration) -> None:
@@ -103,6 +106,8 @@ class Handlers:
                 disproved=disproved,
             )
             self._gate.stirred(pool)
+        if event.session is not None and named is not None:
+            self._sessions.note_end(event, named)
 
     def reserved(self, message: Reservations) -> None:
         """Apply another scheduler's changes to the books."""
@@ -111,8 +116,11 @@ class Handlers:
         pool, now = self._pools.of(message.pool), self._clock()
         ignored = 0
         for change in message.changes:
-            if not pool.books.apply(change, message.scheduler, now):
+            applied = pool.books.apply(change, message.scheduler, now)
+            if not applied:
                 ignored += 1
+            if change.session is not None and change.op == "reserve":
+                self._sessions.note_peer_turn(pool, change, now, applied=applied)
         if ignored:
             self._metrics.of(message.pool).ignored(ignored)
         binder, now_ms = pool.binder, now * 1000.0

@@ -68,7 +68,7 @@ def build(service: Service[SchedulerSettings]) -> None:
         binding,
         lambda journey: levels.hold_to_level(joint.settle_model(journey)),
     )
-    handlers = Handlers(pools, gate, replica, metrics)
+    handlers = Handlers(pools, gate, replica, metrics, announcer.sessions)
     reconciler = Reconciler(
         bus=service.bus,
         heartbeat=service.heartbeat,

@@ -114,6 +114,13 @@ class SchedulerMetrics:
         self.malformed: Final = Counter(
             "pointsman_scheduler_malformed_registrations", "Registrations that can't be used", registry=registry
         )
+        self.session_turns: Final = Counter(
+            "pointsman_scheduler_session_turns",
+            "Requests of sessions by what became of the session's engine: new (they continue no known turn), stayed, "
+            "or the reason of the change",
+            ["pool", "place"],
+            registry=registry,
+        )
         self.unpublished: Final = Counter(
             "pointsman_scheduler_unpublished", "Messages that the bus didn't take", ["type"], registry=registry
         )

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pointsman_contracts.journey import Journey, StageReport, Target
 from pointsman_contracts.scheduling import PreludeForecast, ProfileRun, RequestScheduled
+from pointsman_contracts.session import RequestSession, SessionTurn
 from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.run import Run
 from pointsman_scheduler.candidate_columns import describe_candidates
@@ -42,7 +43,9 @@ class ScheduledEvent(msgspec.Struct, frozen=True, gc=False):
     """None for a request that didn't wait for its engine."""
 
 
-def describe_decision(told: ScheduledEvent, source: str, sequence: int, shown: int) -> RequestScheduled:
+def describe_decision(
+    told: ScheduledEvent, source: str, sequence: int, shown: int, turn: SessionTurn | None = None
+) -> RequestScheduled:
     """The event, with at most `shown` candidates of each run."""
     journey, outcome, bound = told.journey, told.outcome, told.bound
     facts, selection = journey.request, outcome.selection
@@ -80,6 +83,8 @@ def describe_decision(told: ScheduledEvent, source: str, sequence: int, shown: i
         level="degraded" if degraded else journey.level,
         reasons=(*journey.reasons, *degraded) if degraded else journey.reasons,
         trail=(*journey.trail, told.report),
+        session=None if facts.session is None else RequestSession.from_facts(facts.session, facts.attributes),
+        turn=turn,
     )
 
 

@@ -57,7 +57,7 @@ class Counter:
         self.binding = Binding(self.pools, chooser.decide, announcer, lambda pool, stopped: None)
         self.gate = Gate(service.heartbeat, self.pools, metrics, self.binding, lambda journey: journey)
         replica = Replica(service.bus, service.heartbeat, self.pools, metrics)
-        self.handlers = Handlers(self.pools, self.gate, replica, metrics)
+        self.handlers = Handlers(self.pools, self.gate, replica, metrics, announcer.sessions)
         self.configuration.on_change(self.handlers.configured)
         assert self.configuration.offer_revision(1, "pools: {llama: {models: [llama-8b]}}")
 

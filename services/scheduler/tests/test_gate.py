@@ -64,9 +64,8 @@ class Desk:
         chooser = Chooser(self.configuration, self.pools, announcer, self.metrics)
         binding = Binding(self.pools, chooser.decide, announcer, lambda pool, stopped: None)
         self.gate = Gate(service.heartbeat, self.pools, self.metrics, binding, lambda journey: journey)
-        self.handlers = Handlers(
-            self.pools, self.gate, Replica(service.bus, service.heartbeat, self.pools, self.metrics), self.metrics
-        )
+        replica = Replica(service.bus, service.heartbeat, self.pools, self.metrics)
+        self.handlers = Handlers(self.pools, self.gate, replica, self.metrics, announcer.sessions)
         self.configuration.on_change(self.handlers.configured)
         assert self.configuration.offer_revision(1, CONFIG % ttl)
 

@@ -9,6 +9,7 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, StageReport, retold
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.session import RequestSession
 from pointsman_core.settled_target import settled
 
 NO_POOL: Final = "-"
@@ -48,6 +49,9 @@ def decision(journey: Journey) -> Decision:
         prompt_tokens=journey.request.prompt_tokens,
         answers=journey.request.answers,
         cascade=journey.cascade,
+        session=None
+        if journey.request.session is None
+        else RequestSession.from_facts(journey.request.session, journey.request.attributes),
     )
 
 
@@ -76,6 +80,7 @@ def announcement(journey: Journey, answer: Decision, source: str, sequence: int,
         level=journey.level,
         reasons=journey.reasons,
         trail=journey.trail,
+        session=answer.session,
     )
 
 

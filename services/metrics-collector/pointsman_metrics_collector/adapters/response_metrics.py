@@ -5,7 +5,9 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.agent import OTHER
+from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.session import RequestSession
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 
 TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0)
@@ -15,6 +17,8 @@ DECISION_BUCKETS: Final = (0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.0
 MOST_CLASSES: Final = 32
 """Names of service levels that are told apart; edges of another configuration may send others."""
 OTHER_CLASS: Final = "other"
+MOST_AGENTS: Final = 32
+"""Names of agents that are told apart; stages of another configuration may send others."""
 
 
 class _Served:
@@ -87,7 +91,15 @@ class ResponseMetrics:
             [*served, "class"],
             registry=registry,
         )
+        self.agent_tokens = Counter(
+            "pointsman_agent_prompt_tokens",
+            "Prompt tokens of requests with a session, by agent and by whether the engine reported them as cached: "
+            "yes, no, or unknown where it reported nothing",
+            ["pool", "agent", "cached"],
+            registry=registry,
+        )
         self._classes: set[str] = set()
+        self._agents: set[str] = set()
         self._served: dict[tuple[str, str], _Served] = {}
         self._requests: dict[tuple[str, str, str, str], Count] = {}
         self._attempts: dict[tuple[str, str, str], Count] = {}
@@ -117,6 +129,8 @@ class ResponseMetrics:
         usage = completed.usage
         if completed.promise is not None:
             self._count_promise(completed, pool, model, completed.promise.service_class)
+        if completed.session is not None and usage is not None:
+            self._count_agent(completed.session, usage, pool)
         if usage is not None:
             served.prompt.total += usage.prompt_tokens
             served.completion.total += usage.completion_tokens
@@ -124,6 +138,21 @@ class ResponseMetrics:
                 served.cached.total += usage.cached_tokens
             if usage.reasoning_tokens:
                 served.reasoning.total += usage.reasoning_tokens
+
+    def _count_agent(self, session: RequestSession, usage: Usage, pool: str) -> None:
+        name = OTHER if session.agent is None else session.agent.name
+        if name not in self._agents:
+            if len(self._agents) >= MOST_AGENTS:
+                name = OTHER
+            self._agents.add(name)
+        labels = self.agent_tokens.labels
+        if usage.cached_unknown:
+            labels(pool, name, "unknown").inc(usage.prompt_tokens)
+            return
+        # Some engines report more cached tokens than the prompt has.
+        cached = min(usage.cached_tokens, usage.prompt_tokens)
+        labels(pool, name, "yes").inc(cached)
+        labels(pool, name, "no").inc(usage.prompt_tokens - cached)
 
     def _count_promise(self, completed: ResponseCompleted, pool: str, model: str, level: str) -> None:
         if level not in self._classes:

@@ -247,6 +247,7 @@ class RequestRecord:
             seams=self.seams,
             unresumed=self.unresumed,
             answer_blocks=self.answer_blocks,
+            session=None if decision is None else decision.session,
         )
         if self.cascaded:
             completed = replace(completed, confidence=self.confidence, unused=self.unused or None)

@@ -93,6 +93,15 @@ class ReturnTimes:
             return shares
         return _shares(own or _Times(), outlasted, shares, _FLOW_WEIGHT)
 
+    def find_half_back_s(self, flow: str) -> float | None:
+        """The end of the bin by which half of the sessions have come back; None where fewer than half do."""
+        back = 0.0
+        for share, edge in zip(self.shares_of(flow), EDGES_S, strict=False):
+            back += share
+            if back >= 0.5:
+                return edge
+        return None
+
     def worth_keeping_s(self, flow: str, value_s: float) -> float:
         """How long a prefix is worth its place from the end of a turn on, in seconds: 0 when it never is. `value_s`:
         the time that the engine takes to compute as many tokens as its cache holds."""

@@ -241,6 +241,12 @@ class CacheRoom:
             self._bound_memory()
         self._mark(turn.life, room)
 
+    def find_kept_for_s(self, last_block: int) -> float | None:
+        """How long the prefix that ends with this block is worth its place, from the end of its turn on; None where
+        none is kept, or its next turn came."""
+        kept = self._kept.get(last_block)
+        return None if kept is None or kept.ended_at is None else kept.until - kept.ended_at
+
     def sweep_room(self, lives: Collection[int], now: float) -> None:
         """Forget engines that are gone, and sessions that haven't come back for so long that they are over: at most a
         hundred of these. `lives`: of the engines that are here."""
