@@ -3,12 +3,15 @@
 The expected texts are what transformers 5.23 (`apply_chat_template`) gave for these messages.
 """
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pointsman_models.tokenization.chat_template import ChatTemplate
 from pointsman_models.tokenization.failure import NotTokenized
@@ -215,3 +218,20 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_folder(folder)
     with pytest.raises(NotTokenized, match="can't be compiled"):
         PromptTokenizer(read_folder(write_tokenizer(tmp_path, "{% for %}")))
+
+
+VALUES: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=4), st.sampled_from([None, 4]), st.booleans())
+def test_a_template_writes_json_as_python_does_whatever_it_wrote_before(
+    values: list[object], indent: int | None, sort_keys: bool
+) -> None:
+    template = ChatTemplate(f"{{{{ value | tojson(indent={indent}, sort_keys={sort_keys}) }}}}")
+    for value in (*values, *values, [1, True, 1.0, None, float("nan")], [1, 1, 1, float("nan"), None]):
+        written = json.dumps(value, ensure_ascii=False, indent=indent, sort_keys=sort_keys)
+        assert template.render([], variables={"value": value}) == written

@@ -9,11 +9,12 @@ import re
 import sys
 import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, cast
 
 from tokenizers import AddedToken, Tokenizer
+
+from pointsman_models.tokenization.bounded_table import BoundedTable
 
 ENTRY_BYTES: Final = 250
 """Bytes of a piece's entry in the table besides its text and tokens (measured)."""
@@ -36,9 +37,7 @@ class SegmentEncoder:
         """Characters whose tokens were known."""
         self.misses = 0
         self._tokenizer: Final = tokenizer
-        self._cache_bytes: Final = cache_bytes
-        self._cached: OrderedDict[str, bytes] = OrderedDict()
-        self._used = 0
+        self._cached: Final = BoundedTable[str, bytes](cache_bytes, _size)
         self._lock: Final = threading.Lock()
         added = tokenizer.get_added_tokens_decoder()
         self._cut: Final = _cut_at(added.values()) if _is_position_free(pre_tokenizer) else None
@@ -54,7 +53,7 @@ class SegmentEncoder:
         found = dict(zip(missing, self._encode(missing), strict=True))
         with self._lock:
             for piece, ids in found.items():
-                self._keep(piece, ids)
+                self._cached.keep(piece, ids)
         return b"".join([found[piece] if ids is None else ids for piece, ids in zip(pieces, encoded, strict=True)])
 
     def _pieces(self, text: str) -> list[str]:
@@ -74,22 +73,12 @@ class SegmentEncoder:
         return [little_endian(encoding.ids) for encoding in encodings]
 
     def _look_up(self, piece: str) -> bytes | None:
-        ids = self._cached.get(piece)
+        ids = self._cached.look_up(piece)
         if ids is None:
             self.misses += len(piece)
         else:
             self.hits += len(piece)
-            self._cached.move_to_end(piece)
         return ids
-
-    def _keep(self, piece: str, ids: bytes) -> None:
-        size = _size(piece, ids)
-        if size > self._cache_bytes // 4 or piece in self._cached:
-            return
-        self._cached[piece] = ids
-        self._used += size
-        while self._used > self._cache_bytes:
-            self._used -= _size(*self._cached.popitem(last=False))
 
 
 def little_endian(ids: list[int]) -> bytes:
