@@ -40,6 +40,15 @@ def created_ms_of(batch: str) -> int | None:
     return None
 
 
+def charged_attempt(request_id: str, batch: str) -> str | None:
+    """Names an attempt of a batch's line among all requests: it is the same in each request that repeats the attempt,
+    so that it is charged once. None for text that isn't the id of a batch."""
+    if created_ms_of(batch) is None:
+        return None
+    # An edge that has the id in use still adds a suffix.
+    return f"{request_id.partition('.')[0]}@{batch}"
+
+
 class StoredFile(Message, frozen=True, kw_only=True):
     """A file that clients see. Value of key `<file>` in bucket `pm-files`, published by and read by the service
     `batch`."""

@@ -124,15 +124,19 @@ def test_the_end_of_a_stream_leaves_sooner_than_that_of_a_whole_response() -> No
 
 
 def test_the_end_of_a_line_of_a_batch_leaves_at_once() -> None:
-    """Its batch has the answer, and sends it no more: only the event can charge it."""
+    """Its batch gets the end of the answer once the stream has the event, which charges it."""
     bus = RecordedEvents()
     events = EventPublisher(bus, "edge-1", CollectorRegistry())
     line = RequestRecord("line", named("completions"), POLICY, 0.0)
     events.publish_completion(line, 1.0)
-    assert bus.at_once == []
-    line.of_batch = True
+    assert bus.awaited == []
+    stored: list[str] = []
+    line.reported = lambda: stored.append("line")
     events.publish_completion(line, 1.0)
-    assert bus.at_once == [ResponseCompleted]
+    [done] = bus.awaited
+    assert stored == []
+    done()
+    assert stored == ["line"]
 
 
 def test_an_event_over_the_limit_is_dropped_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -236,6 +236,9 @@ class EdgeRequest(ABC):
         else:
             record.answered_by(reply, now)
             self.edge.events.publish_answer(record, reply)
+        identity = reply.identity
+        if identity is not None and identity.batch:
+            self.await_report()
         return reply
 
     def route(self, decision: Decision, places: list[Place]) -> tuple[Headers, bytes]:
@@ -273,6 +276,11 @@ class EdgeRequest(ABC):
                 self.edge.events.publish_rejection(record, refusal)
         if self.sent_status is None:
             await self.answer(*await self.edge.response_stages.review_error(self, refusal), refusal.told_code)
+
+    def await_report(self) -> None:
+        """The request is a line of a batch: its report leaves at once, and the stream's confirmation is awaited. A
+        batch doesn't send a line again that it has an answer to, and only the report charges it."""
+        self.record.reported = _nothing
 
     def _end(self) -> None:
         edge, record = self.edge, self.record
@@ -315,3 +323,7 @@ class EdgeRequest(ABC):
                 request_id=record.request_id,
                 hint="the usage of this request is lost; pointsman_edge_unsettled_total counts further requests",
             )
+
+
+def _nothing() -> None:
+    pass

@@ -6,6 +6,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_contracts.batch import make_batch_id
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.limits import SHARDS
 from pointsman_contracts.response import ResponseCompleted, Usage
@@ -19,9 +20,10 @@ SCOPES: Final = BudgetScopes(NAME, ("tenant",))
 SCOPE, SHARD = SCOPES.values_of({"tenant": "acme"}, "m")
 
 
-def body(number: int, cost: int | None) -> bytes:
+def body(number: int, cost: int | None, line: int | None = None) -> bytes:
+    batch = "" if line is None else make_batch_id("batch_", 1000, "x")
     return ResponseCompleted(
-        request_id=str(number),
+        request_id=str(number) if line is None else f"{batch}-{line}-1",
         source="edge-1",
         sequence=number,
         at_ms=round(NOW * 1000),
@@ -29,7 +31,7 @@ def body(number: int, cost: int | None) -> bytes:
         status=200,
         outcome="ok",
         usage=Usage(prompt_tokens=1),
-        identity=Identity(tenant="acme"),
+        identity=Identity(tenant="acme", batch=batch),
         served="m",
         cost_nanos=cost,
     ).encode()
@@ -71,6 +73,22 @@ def test_a_shard_that_comes_later_is_charged_from_its_own_place(taken: Sequence[
         following = [end for end in ends if end.sequence > reader.position]
         charged += sum(amount for _, amount in reader.charge_ends(following, both, NOW).costs)
         assert charged == 4, f"the four ends after its place, once ({again=})"
+
+
+@given(st.lists(st.integers(min_value=0, max_value=3), max_size=12), st.integers(min_value=0, max_value=12))
+def test_an_attempt_of_a_line_is_charged_once_however_often_it_was_repeated(lines: Sequence[int], restart: int) -> None:
+    """Also by a process that takes the shard over between two of its ends."""
+    ends = [End(place, body(place, 10**line, line)) for place, line in enumerate(lines, start=1)]
+    ledger = BudgetLedger()
+    reader = charging()
+    reader.seek_place([ledger])
+    costs = reader.charge_ends(ends[:restart], {SHARD: ledger}, NOW).costs
+    other = charging(last=len(ends))
+    other.seek_place([ledger])
+    other.remember_ends(end for end in ends if end.sequence <= other.position)
+    following = [end for end in ends if end.sequence > other.position]
+    costs += other.charge_ends(following, {SHARD: ledger}, NOW).costs
+    assert sum(amount for _, amount in costs) == sum(10**line for line in set(lines))
 
 
 def test_a_stream_that_was_created_anew_is_read_from_its_beginning() -> None:

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.batch import make_batch_id
 from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.limits import SHARDS, BudgetAsk, BudgetReached, BudgetWindow, LimitAsk, LimitVerdict
@@ -56,7 +57,7 @@ class Stream:
         ends = [End(place, body) for place, body in enumerate(self.bodies, start=1) if place > sequence]
         return ends[: self.batch], max(0, len(ends) - self.batch)
 
-    def end(self, request_id: str, cost: int | None, tenant: str = "acme", used: int = 1) -> None:
+    def end(self, request_id: str, cost: int | None, tenant: str = "acme", used: int = 1, batch: str = "") -> None:
         event = ResponseCompleted(
             request_id=request_id,
             source="edge-1",
@@ -66,7 +67,7 @@ class Stream:
             status=200,
             outcome="ok",
             usage=Usage(prompt_tokens=used),
-            identity=Identity(tenant=tenant),
+            identity=Identity(tenant=tenant, batch=batch),
             served="m",
             cost_nanos=cost,
         )
@@ -146,20 +147,23 @@ async def test_a_killed_keeper_takes_no_spending_along_and_none_is_spent_twice(b
         assert (await first.ask(str(number))).outcome == "admitted"
     for number in range(10):
         stream.end(str(number), 50)
+    batch = make_batch_id("batch_", 1000, "x")
+    stream.end(f"{batch}-1-1", 3, batch=batch)
     await first.budgets.read()
-    assert first.spent() == (500, 1000)
+    assert first.spent() == (503, 1000)
     await eventually(lambda: not any(book.has_changed for book in first.keeper.kept_books()))
     # Requests that end from here on aren't in a snapshot, nor are new ones.
     for number in range(10, 15):
         stream.end(str(number), 50)
     await first.kill()
     stream.end("of nobody", 7)
+    stream.end(f"{batch}-1-1", 3, batch=batch)  # its answer was lost
     second = Node(buses, "p-2", store, stream)
     await second.start()
     await second.budgets.read()
-    assert second.spent() == (757, 500)
+    assert second.spent() == (760, 500)
     await second.budgets.read()
-    assert second.spent() == (757, 500), "read again, nothing new"
+    assert second.spent() == (760, 500), "read again, nothing new"
     await second.kill()
 
 

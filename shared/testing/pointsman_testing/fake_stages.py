@@ -104,8 +104,8 @@ class RecordedEvents:
         self.sent: list[tuple[Message, tuple[str, ...]]] = []
         self.hastened: list[type[Message]] = []
         """Types of the messages that were to leave sooner."""
-        self.at_once: list[type[Message]] = []
-        """Types of the messages that left at once."""
+        self.awaited: list[Callable[[], None]] = []
+        """For each message that left at once, to call when the stream has it."""
 
     def publish(self, message: Message, *route: str) -> None:
         """See `Bus.publish`."""
@@ -117,9 +117,10 @@ class RecordedEvents:
         if self.sent:
             self.hastened.append(type(self.sent[-1][0]))
 
-    def send_events_now(self) -> None:
-        """See `Bus.send_events_now`."""
-        self.at_once.append(type(self.sent[-1][0]))
+    def await_event(self, message: Message, *route: str, done: Callable[[], None]) -> None:
+        """See `Bus.await_event`."""
+        del message, route
+        self.awaited.append(done)
 
     def of(self, kind: type[M]) -> list[M]:
         """The messages of one type, in order."""

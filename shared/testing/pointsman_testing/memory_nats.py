@@ -178,8 +178,10 @@ class MemoryLink:
     def hasten(self) -> None:
         """See `Link.hasten`. Nothing waits."""
 
-    def send_relaxed_now(self) -> None:
-        """See `Link.send_relaxed_now`. Nothing waits."""
+    def await_event(self, headers: str, done: Callable[[], None]) -> None:
+        """See `Link.await_event`. Nothing waits."""
+        del headers
+        done()
 
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
         """See `Link.flush`."""

@@ -323,7 +323,7 @@ class _Connection(asyncio.Protocol):
                 raise
             else:
                 if not turn.complete:
-                    turn.served()
+                    await turn.served()
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():

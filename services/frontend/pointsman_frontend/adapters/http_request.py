@@ -25,7 +25,7 @@ from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_frontend.adapters.cascades import Cascades
 from pointsman_frontend.adapters.forwarder import Forwarder
 from pointsman_frontend.adapters.held_answer import give_stored
-from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers, read_body
+from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.relay import ResponseWriter
 from pointsman_frontend.adapters.reviewed_writer import ReviewedWriter
@@ -103,7 +103,7 @@ class HttpRequest(EdgeRequest):
         if body is None or headers.content_length is None:
             limit = record.policy.limits.max_body
             if body is None:
-                body = await read_body(turn, limit, self._http.body_timeout_s)
+                body = await _read_body(turn, limit, self._http.body_timeout_s)
             check_length(len(body), limit)
         if self.codings:
             body = await self.decode(body)
@@ -216,6 +216,11 @@ class HttpRequest(EdgeRequest):
         elif record.stream and not turn.complete:
             await _briefly(turn.end(record.api.error_event(refusal)))
 
+    def await_report(self) -> None:
+        """See `EdgeRequest.await_report`: the answer's end leaves once the stream has the report."""
+        held = self._turn.hold_end()
+        self.record.reported = lambda: None if held.done() else held.set_result(None)
+
     def ending(self) -> None:
         """The request ends by itself now: its last writes aren't interrupted."""
         super().ending()
@@ -301,3 +306,20 @@ async def _briefly(last_words: Coroutine[object, object, None]) -> None:
             await last_words
     except TimeoutError:
         return  # the client doesn't read; the connection ends without them
+
+
+async def _read_body(turn: Turn, limit: int, within_s: float) -> bytes:
+    """The whole body, or more of it than `limit` bytes. Raises Refusal 408 after `within_s` seconds, and ClientGone."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(within_s):
+            # The length of a chunked body isn't known before its end: stop reading once it is over the limit.
+            while size <= limit and (piece := await turn.read()):
+                pieces.append(piece)
+                size += len(piece)
+    except TimeoutError:
+        raise Refusal(
+            408, f"The body was not complete within {within_s:g} s; {size} bytes had come.", code="request_timeout"
+        ) from None
+    return b"".join(pieces)

@@ -7,11 +7,12 @@ from http import HTTPStatus
 from typing import Final, Protocol
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_frontend.domain.heads import RequestTarget
 from pointsman_runtime.telling.logs import Log
 
+HELD_S: Final = 60.0
+"""Seconds for which the end of an answer is held at most."""
 READ_AHEAD: Final = 65536
 """Bytes of a body that may wait for the application; reading stops until it takes them."""
 _STATUS_LINES: Final = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
@@ -114,6 +115,12 @@ class Turn:
     """Bytes of the answer that were written last."""
     _gathered: list[bytes] | None = None
     """An answer that isn't a stream, for a client that has the head of one."""
+    _held: asyncio.Future[None] | None = None
+    """Done when the end of the answer may leave; None: at once."""
+    _kept = b""
+    """The last piece, of an answer whose end is held."""
+    held_end: bytes | None = None
+    """The end of the answer, while it is held."""
     _chunked = False
     _left: int | None = None
     """Bytes of the answer that are still to come; None without a content-length."""
@@ -149,9 +156,11 @@ class Turn:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
-    def served(self) -> None:
-        """The application has returned. Without a complete answer the connection is lost."""
-        if not self.complete and not self.disconnected:
+    async def served(self) -> None:
+        """The application has returned without a complete answer: its end is held, or the connection is lost."""
+        if self.held_end is not None:
+            await self._give_end(self.held_end)
+        elif not self.complete and not self.disconnected:
             _log.error("answer_incomplete", started=self.started)
             self._fail()
 
@@ -227,6 +236,8 @@ class Turn:
         """A piece of the body."""
         if self.wire.paused:
             await self.wire.writable()
+        if self._held is not None:
+            data, self._kept = self._kept, data
         if self._gathered is not None:
             self._gathered.append(data)
             return
@@ -239,6 +250,8 @@ class Turn:
         """The last piece."""
         if self.wire.paused:
             await self.wire.writable()
+        if self._kept:
+            data = self._kept + data
         if self._gathered is not None and self.early is not None:
             data = self.early(self.status or 200, b"".join((*self._gathered, data)))
         self.bytes_out += len(data)
@@ -261,6 +274,21 @@ class Turn:
         head = self._head(status, headers)
         self.bytes_out = size
         self._finish(head + (body if self._left == size else self._framed(body, last=True)))
+
+    def hold_end(self) -> asyncio.Future[None]:
+        """Hold the end of the answer until the future that is returned is done, for `HELD_S` at most; then the
+        connection is closed without it."""
+        held = self._held = asyncio.get_running_loop().create_future()
+        return held
+
+    async def _give_end(self, last: bytes) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            await asyncio.wait((held,), timeout=HELD_S)
+            if not held.done():
+                self.disconnect()
+                self.wire.close()
+        self._finish(last)
 
     def _continue(self) -> None:
         self.expects_continue = False
@@ -313,6 +341,9 @@ class Turn:
         return body
 
     def _finish(self, last: bytes) -> None:
+        if self._held is not None:
+            self.held_end = last
+            return
         self.complete = True
         if not self.disconnected:
             # At once: events about the request, which are published next, needn't hold up its answer.
@@ -353,20 +384,3 @@ def _learned(names: tuple[bytes, ...]) -> _Names:
         _seen.clear()
     _seen[names] = learned
     return learned
-
-
-async def read_body(turn: Turn, limit: int, within_s: float) -> bytes:
-    """The whole body, or more of it than `limit` bytes. Raises Refusal 408 after `within_s` seconds, and ClientGone."""
-    pieces: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(within_s):
-            # The length of a chunked body isn't known before its end: stop reading once it is over the limit.
-            while size <= limit and (piece := await turn.read()):
-                pieces.append(piece)
-                size += len(piece)
-    except TimeoutError:
-        raise Refusal(
-            408, f"The body was not complete within {within_s:g} s; {size} bytes had come.", code="request_timeout"
-        ) from None
-    return b"".join(pieces)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from pointsman_contracts.batch import created_ms_of
+from pointsman_contracts.batch import charged_attempt, created_ms_of
 from pointsman_contracts.cascade import ESCALATED
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.money import NANOS, nanos
@@ -90,10 +90,9 @@ def _charged_as(end: ResponseCompleted) -> tuple[str, int]:
     is charged once: another replica repeats an attempt whose result was lost."""
     batch = "" if end.identity is None else end.identity.batch
     if batch and end.outcome == "ok":
-        created_ms = created_ms_of(batch)
-        if created_ms is not None:
-            # An edge that has the id in use still adds a suffix.
-            return f"{end.request_id.partition('.')[0]}@{batch}", created_ms
+        attempt, created_ms = charged_attempt(end.request_id, batch), created_ms_of(batch)
+        if attempt is not None and created_ms is not None:
+            return attempt, created_ms
     return f"{end.request_id}@{end.source}/{end.pool}/{end.sequence}/{end.at_ms}", end.at_ms
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -42,8 +43,8 @@ class EventBus(Protocol):
         """Let the events that were just published leave sooner, where a scheduler in another process waits for them."""
         ...
 
-    def send_events_now(self) -> None:
-        """Write the events that were just published, where they must outlive this process."""
+    def await_event(self, message: Message, *route: str, done: Callable[[], None]) -> None:
+        """Write an event that was just published at once, and call `done` when the stream has it, or it is lost."""
         ...
 
 
@@ -165,15 +166,18 @@ class EventPublisher:
         """The request has ended; `now` is monotonic."""
         pool = record.pool
         number = next(self._numbers[ResponseCompleted, pool])
-        self._send(record.make_completion(self._source, number, time.time_ns() // 1_000_000, now), pool)
+        completed = record.make_completion(self._source, number, time.time_ns() // 1_000_000, now)
+        published = self._send(completed, pool)
         # Until a scheduler has heard of the end of a stream, it takes the engine to be at work, and holds the next
         # request back for as long as a pass takes at least: 4 ms. It makes no such assumption of whole responses.
         if record.stream:
             self._bus.hasten()
-        elif record.of_batch:
-            # A batch doesn't send a line again whose answer it has: the line would never be charged if this process
-            # were killed before the event left.
-            self._bus.send_events_now()
+        reported = record.reported
+        if reported is not None:
+            if published:
+                self._bus.await_event(completed, pool, done=reported)
+            else:
+                reported()
 
     def publish_reviews(self, record: RequestRecord, stages: tuple[StageReport, ...]) -> None:
         """The stages that come after the last byte have answered."""
@@ -189,7 +193,8 @@ class EventPublisher:
             record.pool,
         )
 
-    def _send(self, message: Message, route: str) -> None:
+    def _send(self, message: Message, route: str) -> bool:
+        """Publish an event; False where it is too large for the bus."""
         try:
             self._bus.publish(message, route)
         except (MessageTooLarge, PayloadTooLarge) as error:
@@ -197,6 +202,8 @@ class EventPublisher:
             if type(message) not in self._too_large:
                 self._too_large.add(type(message))
                 _log.error("event_too_large", error)
+            return False
+        return True
 
 
 def handed_ms(record: RequestRecord) -> float | None:

@@ -1,5 +1,7 @@
 """The record of one request, filled while it is served. Times are monotonic seconds."""
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from pointsman_apis.api import Api
@@ -55,8 +57,8 @@ class RequestRecord:
     """Whether a cascade chooses its model."""
     confidence: AnswerConfidence | None = None
     """Of the answer that the client gets."""
-    of_batch = False
-    """Whether it is a line of a batch; known once it is settled."""
+    reported: Callable[[], None] | None = None
+    """Called once the stream has the end of a batch's line, or the end is lost; None for any other request."""
     makeshift = False
     """The client gets an answer that isn't confident, because no larger model answered."""
     unused: tuple[UnusedAnswer, ...] = ()
@@ -184,9 +186,8 @@ class RequestRecord:
                 prompt_tokens=decision.prompt_tokens,
                 sent=self.worker is not None,
             )
-        identity = None if decision is None else decision.identity
+        identity = None if self.reply is None else self.reply.identity
         batch = "" if identity is None else identity.batch
-        self.of_batch = bool(batch)
         if batch and self.outcome in BROKEN_OFF:
             # Its batch sends it again, and the answer that comes then is charged.
             usage = None

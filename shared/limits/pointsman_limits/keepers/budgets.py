@@ -25,6 +25,8 @@ BUSY_S: Final = 0.25
 IDLE_S: Final = 1.0
 LOOK_S: Final = 4.0
 """Interval of checks whether the stream was recreated."""
+LOOK_BACK: Final = 20_000
+"""Messages of the stream before the first place, whose ends are read to know the attempts of lines among them."""
 SAVED_S: Final = 30.0
 """Maximum interval of saving the place in the stream for an unchanged shard."""
 _MOST_NAMES: Final = 100
@@ -56,6 +58,7 @@ class Budgets:
         self._known: Final = asyncio.Event()
         self._asked: Final = asyncio.Event()
         self._current = False
+        self._has_looked_back = False
         self._looked_at = 0.0
         self._sequences: Final[Counter[str]] = Counter()
         self._unpriced: Final[set[str]] = set()
@@ -127,6 +130,8 @@ class Budgets:
         await self._look()
         self._seek()
         self._known.set()
+        if not self._has_looked_back:
+            await self._look_back()
         following = 1
         while following:
             before = self._charging.position
@@ -140,6 +145,17 @@ class Budgets:
             self._metrics.spending_behind.set(following)
         for book in self._keeper.kept_books():
             book.budgets.read_all()
+
+    async def _look_back(self) -> None:
+        last = self._charging.position
+        place = max(0, last - LOOK_BACK)
+        while place < last:
+            ends, _ = await self._ends.read_after(place)
+            if not ends:
+                break
+            self._charging.remember_ends(end for end in ends if end.sequence <= last)
+            place = ends[-1].sequence
+        self._has_looked_back = True
 
     async def _look(self) -> None:
         """Check from time to time whether the stream was created anew."""

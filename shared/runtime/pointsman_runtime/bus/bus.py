@@ -212,9 +212,11 @@ class Bus:
         """Let the events that were just published leave sooner, where a scheduler in another process waits for them."""
         self.outside.hasten()
 
-    def send_events_now(self) -> None:
-        """Write the events that were just published, where they must outlive this process."""
-        self.outside.send_relaxed_now()
+    def await_event(self, message: Message, *route: str, done: Callable[[], None]) -> None:
+        """Write an event that was just published at once, and call `done` when the stream has it, or it is lost."""
+        channel = self._channels.get((type(message), *route)) or self._channel(type(message), route)
+        source, sequence = getattr(message, "source", None), getattr(message, "sequence", None)
+        self.outside.await_event(f"{channel.event_head}{source}:{sequence}\r\n\r\n", done)
 
     def publish_written(
         self,

@@ -102,8 +102,8 @@ class Connection(LastingClient):
     def hasten(self) -> None:
         self._outbox.hasten()
 
-    def send_relaxed_now(self) -> None:
-        self._outbox.write_all()
+    def await_event(self, headers: str, done: Callable[[], None]) -> None:
+        self._outbox.await_event(headers, done)
 
     def keep_events(self, keeper: EventKeeper) -> None:
         """Hold relaxed messages until the stream has them. Called before `open`."""

@@ -73,6 +73,14 @@ class EventKeeper:
             self._watch()
         return [(position, f"{self._reply_to}{first + position}") for position in asking]
 
+    def await_event(self, headers: str, done: Callable[[], None]) -> None:
+        """Call `done` once the event with this header block, which was just published, is stored or lost; at once where
+        nothing is known about events that were sent."""
+        if self._confirming:
+            self.held.await_message(headers, done)
+        else:
+            done()
+
     def receive_answer(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         """An answer of the stream; one without a payload says that no stream listens."""
         del reply, headers

@@ -14,7 +14,7 @@ others publish, these two are the ends of one write. Readers see such a loss as 
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -92,6 +92,8 @@ class HeldEvents:
         self._tokens = 0
         self._window = PROBE
         self._confirmed_at = -math.inf
+        self._awaited: Final[dict[str, Callable[[], None]]] = {}
+        """Called once a message is stored or lost, by its header block."""
         self._losses: Final[dict[tuple[str, str], LostEvents]] = {}
         """By subject and source."""
         self._lost_at = -math.inf
@@ -107,6 +109,10 @@ class HeldEvents:
     def unsent_count(self) -> int:
         """Messages that wait for a connection."""
         return len(self._unsent)
+
+    def await_message(self, headers: str, done: Callable[[], None]) -> None:
+        """Call `done` once the held message with these headers is stored, or lost, which `take_losses` tells."""
+        self._awaited[headers] = done
 
     def keep_unsent(self, messages: Sequence[Message], now: float) -> None:
         """There is no connection to send these to."""
@@ -136,7 +142,7 @@ class HeldEvents:
         self._sent.extend(messages)
         if self._stored is None or self._links < ALONE_AFTER:
             positions = (0, last) if last else (0,)
-        elif now - self._asked_at >= ASK_EVERY_S:
+        elif self._awaited or now - self._asked_at >= ASK_EVERY_S:
             positions = (last,)
         else:
             return first, ()
@@ -148,9 +154,14 @@ class HeldEvents:
         """The stream has a message, under this number."""
         self._confirmed_at = now
         if not token.isdecimal():
-            if self._again.pop(token, None) is not None and not self._again:
+            message = self._again.pop(token, None)
+            if message is None:
+                return
+            if not self._again:
                 self._window = MOST_AGAIN
                 self._again_at = -math.inf
+            if self._awaited:
+                self._end_wait(message)
             return
         index = int(token)
         count = index - (self._next - len(self._sent)) + 1
@@ -167,7 +178,9 @@ class HeldEvents:
         proven = count if linked else 1
         self._owe([self._sent.popleft() for _ in range(count - proven)], now)
         for _ in range(proven):
-            self._sent.popleft()
+            message = self._sent.popleft()
+            if self._awaited:
+                self._end_wait(message)
 
     def note_refused(self, token: str, now: float, *, for_good: bool) -> None:
         """The stream didn't take a message. `for_good`: nor will it ever."""
@@ -193,6 +206,8 @@ class HeldEvents:
     def forget_sent(self) -> None:
         """Nothing will be known about any of those that were sent."""
         self._bytes -= sum(map(_size, self._owed))
+        for message in (*self._sent, *self._owed, *self._again.values()):
+            self._end_wait(message)
         for each in (self._sent, self._asked, self._owed):
             each.clear()
         self._again.clear()
@@ -267,6 +282,12 @@ class HeldEvents:
         self._lost_at = now
         self.lost[why] += 1
         self._note(message)
+        self._end_wait(message)
+
+    def _end_wait(self, message: Message) -> None:
+        done = self._awaited.pop(message[1], None)
+        if done is not None:
+            done()
 
     def _note(self, message: Message) -> None:
         subject, headers, payload = message

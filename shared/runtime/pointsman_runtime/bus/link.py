@@ -87,8 +87,9 @@ class Link(PubSub, Protocol):
         """Let the relaxed messages that wait leave sooner, where that is allowed."""
         ...
 
-    def send_relaxed_now(self) -> None:
-        """Write the relaxed messages that wait."""
+    def await_event(self, headers: str, done: Callable[[], None]) -> None:
+        """Write the relaxed messages that wait, and call `done` once the stream has the one with this header block, or
+        it is lost; a link that keeps no events calls it at once."""
         ...
 
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - one round trip, bounded here

@@ -1,7 +1,7 @@
 """Bytes that wait for the server: collected within one turn of the event loop, written at once, bounded."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, PayloadTooLarge
@@ -135,6 +135,14 @@ class Outbox:
             self._hastened = True
             self._later.cancel()
             self._later = asyncio.get_running_loop().call_later(HASTY_S, self.write_all)
+
+    def await_event(self, headers: str, done: Callable[[], None]) -> None:
+        """Implements `Link.await_event`."""
+        if self.keeper is not None:
+            self.keeper.await_event(headers, done)
+        self.write_all()
+        if self.keeper is None:
+            done()
 
     def write_all(self) -> None:
         """Write everything that waits."""

@@ -1,6 +1,7 @@
 """Charges budgets with the ends of requests, which come from a stream: each end once, in every shard's ledger."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pointsman_limits.domain.budgets.ledger import BudgetLedger
@@ -8,7 +9,8 @@ from pointsman_limits.domain.budgets.scope import BudgetScopes
 from pointsman_limits.domain.budgets.spending import spending
 
 SEEN: Final = 32_768
-"""Most ends that are remembered, so that an end which the stream has twice is charged once."""
+"""Most ends that are remembered, so that an end which the stream has twice is charged once, and so is an attempt of a
+batch's line that was repeated because its answer was lost."""
 
 
 class End(NamedTuple):
@@ -39,7 +41,7 @@ class BudgetCharging:
         """Sequence of the last end that was read."""
         self._stream = ""
         self._seen: Final[dict[int, int]] = {}
-        """Hash of an event → its first place in the stream."""
+        """Hash of an event, or of an attempt of a line → its first place in the stream."""
 
     def follow_stream(self, stream: str, last: int) -> None:
         """Follow the stream that was created at `stream`, from `last` on. One that was created anew has none of the
@@ -62,12 +64,21 @@ class BudgetCharging:
             self.position = min(self.position, ledger.spent_to or 0)
         return began
 
+    def remember_ends(self, ends: Iterable[End]) -> None:
+        """These were charged before the place: their repetitions aren't charged."""
+        for end in ends:
+            self._is_repeated(hash(end.body), end.sequence)
+            with suppress(ValueError):
+                attempt = spending(end.body).attempt
+                if attempt is not None:
+                    self._is_repeated(hash(attempt), end.sequence)
+
     def charge_ends(self, ends: Sequence[End], ledgers: Mapping[int, BudgetLedger], now: float) -> Charged:
         """Charge the ledgers, given by shard, with ends in the order of the stream."""
         charged = Charged([], [], [])
         reserving = [ledger for ledger in ledgers.values() if ledger.open]
         for end in ends:
-            if self._is_copy(end):
+            if self._is_repeated(hash(end.body), end.sequence):
                 continue
             try:
                 spent = spending(end.body)
@@ -77,6 +88,8 @@ class BudgetCharging:
             for ledger in reserving:
                 if (ledger.spent_to or 0) < end.sequence:
                     ledger.close(spent.edge, spent.request_id)
+            if spent.attempt is not None and self._is_repeated(hash(spent.attempt), end.sequence):
+                continue
             if spent.amount is None and spent.used:
                 charged.unpriced.append(spent.model)
             if spent.amount:
@@ -92,14 +105,14 @@ class BudgetCharging:
                 ledger.spent_to = max(ledger.spent_to or 0, self.position)
         return charged
 
-    def _is_copy(self, end: End) -> bool:
-        """Whether the stream has the same event at an earlier place, too: servers that stood still may store one
-        twice."""
-        seen, text = self._seen, hash(end.body)
-        first = seen.get(text)
-        if first is None or end.sequence < first:
-            seen[text] = end.sequence
+    def _is_repeated(self, name: int, sequence: int) -> bool:
+        """Whether the stream has the same event, or the end of the same attempt, at an earlier place, too. Servers that
+        stood still may store an event twice."""
+        seen = self._seen
+        first = seen.get(name)
+        if first is None or sequence < first:
+            seen[name] = sequence
             if len(seen) > SEEN:
                 del seen[next(iter(seen))]
             return False
-        return first < end.sequence
+        return first < sequence

@@ -6,6 +6,7 @@ from typing import NamedTuple, cast
 import orjson
 from pydantic import JsonValue
 
+from pointsman_contracts.batch import charged_attempt
 from pointsman_contracts.money import nanos
 from pointsman_limits.domain.budgets.account import day_of
 
@@ -22,6 +23,8 @@ class Spending(NamedTuple):
     identity: Mapping[str, JsonValue]
     model: str
     """The configured name of the model that answered."""
+    attempt: str | None
+    """The attempt of a batch's line, which is charged once; None for any other request."""
     day: int
     """Days since 1970-01-01 (UTC) on which the request ended, as the usage ledger has it."""
 
@@ -45,13 +48,16 @@ def spending(body: bytes) -> Spending:
             more = each.get("cost_nanos")
             amount = amount if not isinstance(more, int) else more + (amount or 0)
             used |= _has_tokens(each.get("usage"))
+    identity = identity if isinstance(identity, dict) else {}
+    batch = identity.get("batch")
     return Spending(
         edge=edge,
         request_id=request_id,
         amount=amount,
         used=used,
-        identity=identity if isinstance(identity, dict) else {},
+        identity=identity,
         model=str(facts.get("served") or ""),
+        attempt=charged_attempt(request_id, str(batch)) if batch and facts.get("outcome") == "ok" else None,
         day=day_of(at_ms / 1000),
     )
 
