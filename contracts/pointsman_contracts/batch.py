@@ -14,6 +14,8 @@ LENT_BUCKET: Final = "pm-lent-identities"
 
 LENT_PREFIX: Final = "pm-lent-"
 """Begins the bearer tokens of `LentIdentity`; no API key of the gateway begins so."""
+KEY_REVOKED: Final = "batch_key_revoked"
+"""Code of the refusal of a line whose batch was made with an API key that isn't valid any more."""
 WORK_PREFIX: Final = "work_"
 """Begins the ids by which the items of a queue are counted, one for each queue and day."""
 _ID_PREFIXES: Final = ("batch_", "msgbatch_", WORK_PREFIX)

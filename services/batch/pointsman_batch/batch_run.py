@@ -21,18 +21,20 @@ from pointsman_batch.domain.lines import (
     check_unseen,
     read_line,
 )
-from pointsman_batch.domain.outputs import CANCELLED, EXPIRED, NO_ANSWER, kind_of
+from pointsman_batch.domain.outputs import CANCELLED, EXPIRED, MESSAGES, NO_ANSWER, kind_of
 from pointsman_batch.domain.verdict import LineAnswer, LineTries
 from pointsman_batch.domain.window import is_batch_at_risk
-from pointsman_batch.line_at_work import LineAtWork
+from pointsman_batch.line_at_work import LOOK_S, LineAtWork
 from pointsman_batch.run_tools import RunTools
-from pointsman_contracts.batch import ENDED, BatchRecord, LineProblem, LineResult
+from pointsman_contracts.batch import ENDED, KEY_REVOKED, BatchRecord, LineProblem, LineResult
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.jetstream.events import try_until_done
 from pointsman_runtime.telling.logs import Log
 
 RENEW_S: Final = 1.0
 """How often the runner of a batch renews its lease."""
+MOST_OPEN: Final = 256
+"""Lines of a batch that are at work, or wait until they begin again."""
 LEASE_S: Final = 8.0
 """A batch whose record stands still for this long has no runner. Replicas measure it by their own clocks."""
 
@@ -191,7 +193,7 @@ class BatchRun:
             line = read_line(data, number, record.endpoint)
             request = LineRequest(record.endpoint, line.model, line.body, f"{self.batch}-{number}")
             work = LineAtWork(tools.gateway, tools.slots, tools.metrics, self, request)
-            if not await work.wait_for_slot():
+            if not await self._has_few_open() or not await work.wait_for_slot():
                 break
             task = asyncio.create_task(self._run_line(work, line))
             self._working.add(task)
@@ -205,6 +207,15 @@ class BatchRun:
             except TimeoutError:
                 break
         await end_all(self._working)
+
+    async def _has_few_open(self) -> bool:
+        """Wait while too many lines wait until they begin again; False when the lines are given up first."""
+        while len(self._working) >= MOST_OPEN and self.goes_on:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._changed.wait()
+        return self.goes_on
 
     async def _lend(self) -> str:
         """The token of the identity that lines have now."""
@@ -255,8 +266,19 @@ class BatchRun:
 
     async def _run_line(self, work: LineAtWork, line: BatchLine) -> None:
         answer = await work.answer_line(self._lend)
-        if answer is not None:
+        if answer is None:
+            return
+        if answer.status == 401 and KEY_REVOKED.encode() in answer.body:
+            await self._surely_change(self._revoked)
+        else:
             await self._keep(line, answer, work.tries)
+
+    def _revoked(self, record: BatchRecord) -> BatchRecord | None:
+        """The sender's key isn't valid any more: the batch is cancelled, and says why."""
+        if record.status != "in_progress":
+            return None
+        problem = LineProblem(code=KEY_REVOKED, message=MESSAGES[KEY_REVOKED])
+        return replace(record, status="cancelling", cancelling_ms=self._now_ms(), problems=(problem,))
 
     async def _keep(self, line: BatchLine, answer: LineAnswer, tries: LineTries) -> None:
         if answer.status:
@@ -283,7 +305,8 @@ class BatchRun:
 
     async def _finish(self) -> None:
         """Write the outputs. Each step can be repeated by another replica."""
-        code = CANCELLED if self._record.status == "cancelling" else EXPIRED
+        record = self._record
+        code = record.problems[0].code if record.problems else CANCELLED if record.status == "cancelling" else EXPIRED
         output = BatchOutput(self._tools, self._record, self._now_ms)
         await try_until_done("results of a batch", lambda: output.mark_missing(code))
         now_ms = self._now_ms()

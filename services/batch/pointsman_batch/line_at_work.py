@@ -77,11 +77,12 @@ class LineAtWork:
             self._metrics.answers.labels(verdict).inc()
             if verdict == "refused":
                 self._slots.record_refusal(answer.retry_after_s)
-            elif answer.status:
+            elif answer.status and verdict != "limited":
                 self._slots.record_answer()
             self.give_back()
             if verdict == "final":
                 return answer
+            # A limit of the sender says nothing about the room that other senders' lines have.
             self.tries = self.tries.after(verdict)
             await asyncio.sleep(wait_s(self.tries, answer.retry_after_s))
             if not await self.wait_for_slot():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_batch.domain.pace import LEAST, Pace
+from pointsman_batch.domain.pace import LEAST, LONGEST_PAUSE_S, Pace
 from pointsman_batch.domain.room import OLD_S, SeenPool, has_room
 from pointsman_batch.domain.verdict import LineAnswer, LineTries, judge, wait_s
 from pointsman_contracts.batch import created_ms_of, make_batch_id
@@ -36,6 +36,13 @@ def test_refusals_of_one_moment_count_once() -> None:
     assert pace.limit == before // 2
 
 
+def test_no_refusal_stops_all_lines_for_long() -> None:
+    pace = Pace(64)
+    pace.record_refusal(1.0, 86_400.0)
+    assert not pace.may_begin(1.1)
+    assert pace.may_begin(1.0 + LONGEST_PAUSE_S)
+
+
 @pytest.mark.parametrize(("saturation", "age_s", "room"), [(0.2, 0.0, True), (0.6, 0.0, False), (0.6, OLD_S + 1, True)])
 def test_lines_wait_for_room_only_while_the_pool_is_known_to_have_none(
     saturation: float, age_s: float, room: bool
@@ -54,6 +61,8 @@ def test_lines_wait_for_room_only_while_the_pool_is_known_to_have_none(
         (LineAnswer(401, b"{}"), "final"),
         (LineAnswer(401, b'{"error":{"code":"lent_identity_unknown"}}'), "refused"),
         (LineAnswer(429, b"{}"), "refused"),
+        (LineAnswer(429, b"{}", limited=True), "limited"),
+        (LineAnswer(429, b'{"error":{"code":"insufficient_quota"}}', limited=True), "final"),
         (LineAnswer(503, b"{}"), "refused"),
         (LineAnswer(500, b"{}"), "again"),
         (LineAnswer(0, b"", sent=False), "refused"),
@@ -82,8 +91,8 @@ def test_an_attempt_that_broke_off_is_repeated_under_its_number() -> None:
 
 @given(st.integers(0, 40), st.floats(0, 1))
 def test_waits_are_bounded(count: int, share: float) -> None:
-    assert 0 < wait_s(LineTries(refusals=count), None, share) <= 30.0
-    assert wait_s(LineTries(), 3600.0, share) == 30.0
+    assert 0 < wait_s(LineTries(refusals=count), None, share) <= 10.0
+    assert wait_s(LineTries(), 3600.0, share) == 60.0
 
 
 @given(st.sampled_from(["batch_", "msgbatch_"]), st.integers(0, 16**12 - 1), st.text("0123456789abcdef", min_size=1))

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import jwt
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
+from pointsman_contracts.batch import KEY_REVOKED
 from pointsman_contracts.journey import StageReport
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
@@ -193,6 +194,9 @@ class Stored(KeyStore):
     def find_key(self, digest: str) -> KeyFacts | None:
         return self.table.find_key(digest)
 
+    def list_named(self, name: str) -> Collection[KeyFacts]:
+        return self.table.list_named(name)
+
 
 def test_stored_keys_count_from_when_they_are_there_until_they_are_gone() -> None:
     stored = Stored()
@@ -213,6 +217,35 @@ def test_stored_keys_count_from_when_they_are_there_until_they_are_gone() -> Non
         run(request(headers), entry, ports=ports)
     assert stored.followed > 0
     assert len(stored.table) == 0
+
+
+def test_a_line_is_refused_once_the_key_of_its_batch_is_gone_or_no_longer_valid() -> None:
+    stored = Stored()
+    ports = Ports(stored)
+
+    def code_of(key: str, *entries: dict[str, object], source: str = "api-key-auth") -> str | None:
+        incoming = request({})
+        incoming.attributes[IDENTITY.name] = {"tenant": "acme", "key": key, "source": source, "batch": "batch_1"}
+        try:
+            run(incoming, *entries, ports=ports)
+        except Refusal as refusal:
+            return refusal.code
+        return None
+
+    entry: dict[str, object] = {"use": "api-key-auth", "stored": True}
+    assert code_of("ci", entry) == KEY_REVOKED
+    stored.table.store_key(hashed(CANARY), KeyFacts(id="ci", tenant="acme"))
+    stored.table.store_key(hashed("other"), KeyFacts(id="ci", tenant="acme", disabled=True))
+    assert code_of("ci", entry) is None
+    stored.table.remove(hashed(CANARY))
+    assert code_of("ci", entry) == KEY_REVOKED
+    stored.away = "not read yet"
+    assert code_of("ci", entry) == "policy_unavailable"
+    # Keys of the configuration, and identities that no key proved.
+    assert code_of("laptop", KEYS) is None
+    assert code_of("old", KEYS) == KEY_REVOKED
+    assert code_of("removed", KEYS) == KEY_REVOKED
+    assert code_of("removed", KEYS, source="queue") is None
 
 
 RSA: Final = rsa.generate_private_key(public_exponent=65537, key_size=2048)

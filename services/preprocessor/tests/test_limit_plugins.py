@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Collection
 
 import orjson
 import pytest
@@ -371,6 +372,9 @@ class Stored(KeyStore):
 
     def find_key(self, digest: str) -> KeyFacts | None:
         return stored_key(ApiKey(tenant="a", limits={"open": 2}).encode()) if digest == SHA256 else None
+
+    def list_named(self, name: str) -> Collection[KeyFacts]:
+        raise NotImplementedError(name)
 
 
 SHA256 = hashlib.sha256(b"key").hexdigest()

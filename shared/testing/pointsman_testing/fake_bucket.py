@@ -1,6 +1,7 @@
 """A key-value bucket in memory."""
 
 import asyncio
+import fnmatch
 from collections.abc import Callable
 
 from pointsman_runtime.jetstream.watched_keys import Entry
@@ -37,6 +38,18 @@ class FakeBucket:
         for watcher in self.watchers:
             watcher(self.entries[key])
         return self.entries[key].revision
+
+    async def delete(self, key: str) -> None:
+        await asyncio.sleep(0)
+        self.entries.pop(key, None)
+
+    async def list_keys(self, pattern: str) -> list[str]:
+        await asyncio.sleep(0)
+        return fnmatch.filter(self.entries, pattern)
+
+    async def purge_keys(self, pattern: str) -> None:
+        for key in await self.list_keys(pattern):
+            del self.entries[key]
 
     def watch(
         self,

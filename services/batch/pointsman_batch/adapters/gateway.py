@@ -44,6 +44,7 @@ class Gateway:
                     body=data,
                     request_id=answer.headers.get("x-request-id", request_id),
                     retry_after_s=_seconds(answer.headers.get("retry-after")),
+                    limited=answer.headers.get("x-pointsman-dropped-reason", "").startswith("limit "),
                 )
         except aiohttp.ClientConnectorError as error:
             return LineAnswer(0, b"", problem=outbound.reason_of(error), sent=False)

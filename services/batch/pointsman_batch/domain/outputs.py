@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import msgspec
 import orjson
 
-from pointsman_contracts.batch import LineResult
+from pointsman_contracts.batch import KEY_REVOKED, LineResult
 
 EXPIRED: Final = "batch_expired"
 CANCELLED: Final = "batch_cancelled"
@@ -13,6 +13,7 @@ NO_ANSWER: Final = "no_answer"
 MESSAGES: Final = {
     EXPIRED: "This request could not be executed before the completion window expired.",
     CANCELLED: "This request was not executed because the batch was cancelled.",
+    KEY_REVOKED: "This request was not executed because the API key of the batch isn't valid any more.",
 }
 """Code of a line without an answer → words."""
 _CODES: Final = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -31,7 +32,7 @@ def kind_of(result: LineResult) -> str:
     """The count that a result belongs to."""
     if result.error == EXPIRED:
         return "expired"
-    if result.error == CANCELLED:
+    if result.error in (CANCELLED, KEY_REVOKED):
         return "cancelled"
     return "completed" if result.status is not None and 200 <= result.status < 300 else "failed"
 

@@ -8,6 +8,8 @@ FIRST: Final = 4.0
 _SHRINK: Final = 0.5
 _PAUSE_S: Final = 1.0
 """After a refusal without a time of its own nothing begins for this long."""
+LONGEST_PAUSE_S: Final = 5.0
+"""No refusal stops all lines for longer: those of other models may have room."""
 _ONE_REFUSAL_S: Final = 0.5
 """Refusals within this time have one cause."""
 
@@ -48,7 +50,7 @@ class Pace:
 
     def record_refusal(self, now: float, retry_after_s: float | None) -> None:
         """There was no room. `retry_after_s`: as the refusal says."""
-        pause = _PAUSE_S if retry_after_s is None else retry_after_s
+        pause = _PAUSE_S if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
         self._paused_until = max(self._paused_until, now + pause)
         if now - self._shrunk_at >= _ONE_REFUSAL_S:
             self._shrunk_at = now

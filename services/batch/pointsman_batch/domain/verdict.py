@@ -3,9 +3,10 @@
 import random
 from typing import Final, Literal, NamedTuple
 
-LineVerdict = Literal["final", "refused", "again", "cut"]
-"""`final`: the answer is the line's result. `refused`: there was no room; the line begins again. `again`: it failed, or
-`cut`: its answer broke off; the line begins again, a bounded number of times."""
+LineVerdict = Literal["final", "refused", "limited", "again", "cut"]
+"""`final`: the answer is the line's result. `refused`: there was no room, or `limited`: its sender has reached a limit;
+the line begins again. `again`: it failed, or `cut`: its answer broke off; the line begins again, a bounded number of
+times."""
 
 MOST_FAILURES: Final = 4
 """So many failures of a line are its result."""
@@ -14,9 +15,12 @@ MOST_CUTS: Final = 12
 MOST_UNKNOWN: Final = 20
 """So often a line begins again because its identity isn't known yet to every preprocessor."""
 IDENTITY_UNKNOWN: Final = "lent_identity_unknown"
+NO_QUOTA: Final = b'"insufficient_quota"'
 _NO_ROOM: Final = frozenset({408, 425, 429, 502, 503, 529})
 _WAIT_S: Final = 0.5
-_LONGEST_WAIT_S: Final = 30.0
+_LONGEST_WAIT_S: Final = 10.0
+_LONGEST_LIMIT_S: Final = 60.0
+"""The same after a refusal that says a time of its own."""
 
 
 class LineAnswer(NamedTuple):
@@ -31,6 +35,8 @@ class LineAnswer(NamedTuple):
     """Why there was none, in words."""
     sent: bool = True
     """Whether a gateway got the request."""
+    limited: bool = False
+    """Whether it was refused by a limit of its sender."""
 
 
 class LineTries(NamedTuple):
@@ -60,6 +66,9 @@ def judge(answer: LineAnswer, tries: LineTries) -> LineVerdict:
     status = answer.status
     if status == 0 and answer.sent:
         return "cut" if tries.cuts + 1 < MOST_CUTS else "final"
+    if answer.limited:
+        # A quota of 0 stays.
+        return "final" if NO_QUOTA in answer.body else "limited"
     if status == 0 or status in _NO_ROOM:
         return "refused"
     if status == 401 and IDENTITY_UNKNOWN.encode() in answer.body:
@@ -72,7 +81,7 @@ def judge(answer: LineAnswer, tries: LineTries) -> LineVerdict:
 def wait_s(tries: LineTries, retry_after_s: float | None, share: float | None = None) -> float:
     """Seconds until the line begins again; `share` in [0,1] replaces chance."""
     if retry_after_s is not None:
-        return min(retry_after_s, _LONGEST_WAIT_S)
+        return min(retry_after_s, _LONGEST_LIMIT_S)
     share = random.random() if share is None else share
     return min(_LONGEST_WAIT_S, _WAIT_S * 2.0 ** min(10, tries.failures + tries.refusals + tries.cuts)) * (
         0.5 + share / 2

@@ -1,6 +1,6 @@
 """API keys that are stored beside the configuration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from pointsman_contracts.api_key import KEYS_BUCKET
@@ -34,6 +34,10 @@ class FollowedKeys(KeyStore):
     def find_key(self, digest: str) -> KeyFacts | None:
         """Look a key up; see `KeyStore.find_key`."""
         return self._table.find_key(digest)
+
+    def list_named(self, name: str) -> Collection[KeyFacts]:
+        """See `KeyStore.list_named`."""
+        return self._table.list_named(name)
 
     def _all_listed(self) -> None:
         self._listed = True

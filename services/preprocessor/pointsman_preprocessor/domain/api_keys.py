@@ -2,7 +2,7 @@
 
 import hmac
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -82,12 +82,18 @@ class KeyStore(ABC):
     def find_key(self, digest: str) -> KeyFacts | None:
         """The key with this digest."""
 
+    @abstractmethod
+    def list_named(self, name: str) -> Collection[KeyFacts]:
+        """The keys of this name."""
+
 
 class KeyTable:
     """Keys by digest. A comparison with a digest takes the same time whether it matches or not."""
 
     def __init__(self, keys: Iterable[tuple[str, KeyFacts]] = ()) -> None:
         self._rows: Final[dict[str, list[tuple[str, KeyFacts]]]] = {}
+        self._named: Final[dict[str, dict[str, KeyFacts]]] = {}
+        """By name and digest."""
         for digest, facts in keys:
             self.store_key(digest, facts)
 
@@ -95,9 +101,13 @@ class KeyTable:
         """Add a key, or replace the one with this digest."""
         self.remove(digest)
         self._rows.setdefault(digest[:_PREFIX], []).append((digest, facts))
+        self._named.setdefault(facts.id, {})[digest] = facts
 
     def remove(self, digest: str) -> None:
         """Remove a key."""
+        before = self.find_key(digest)
+        if before is not None:
+            del self._named[before.id][digest]
         rows = [row for row in self._rows.get(digest[:_PREFIX], ()) if row[0] != digest]
         if rows:
             self._rows[digest[:_PREFIX]] = rows
@@ -112,6 +122,10 @@ class KeyTable:
             if hmac.compare_digest(known, digest):
                 found = facts
         return found
+
+    def list_named(self, name: str) -> Collection[KeyFacts]:
+        """The keys of this name."""
+        return self._named.get(name, {}).values()
 
     def __len__(self) -> int:
         return sum(map(len, self._rows.values()))

@@ -4,8 +4,10 @@ from typing import Final
 
 from pydantic import Field, JsonValue, field_validator
 
+from pointsman_contracts.batch import KEY_REVOKED
 from pointsman_core.config import Config
 from pointsman_core.plugins import PluginError
+from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
 from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS, unauthorized
@@ -76,7 +78,10 @@ class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
                 self._store.follow_keys()
 
     def process(self, incoming: Incoming) -> None:
-        if incoming.read(IDENTITY) is not None:
+        known = incoming.read(IDENTITY)
+        if known is not None:
+            if known.get("batch") and known.get("source") == self.name:
+                self._check_key_of_batch(str(known.get("key") or ""), incoming.envelope.received_ms)
             return
         for header, key in presented(incoming.envelope.headers, self.params.headers):
             digested = digest(key)
@@ -108,13 +113,23 @@ class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
         self._identities[digested] = (facts, identity)
         return identity
 
+    def _check_key_of_batch(self, name: str, now_ms: int) -> None:
+        """Raise Refusal for a line whose batch was made with a key that isn't valid any more."""
+        if not name:
+            return
+        keys = [*self._table.list_named(name), *(self._stored_keys().list_named(name) if self.params.stored else ())]
+        if all(key.find_problem(now_ms) is not None for key in keys):
+            raise Refusal(401, "The API key with which the batch was made isn't valid any more.", code=KEY_REVOKED)
+
     def _find(self, digested: str) -> KeyFacts | None:
         found = self._table.find_key(digested)
-        if found is not None or not self.params.stored:
-            return found
+        return self._stored_keys().find_key(digested) if found is None and self.params.stored else found
+
+    def _stored_keys(self) -> KeyStore:
+        """Raises Unavailable while they aren't known."""
         if self._store is None:
             raise Unavailable("the stored keys aren't here")
         missing = self._store.explain_missing()
         if missing is not None:
             raise Unavailable(missing)
-        return self._store.find_key(digested)
+        return self._store

@@ -1,0 +1,170 @@
+"""One batch from its validation to its output: what becomes of lines that can't run."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_batch.adapters.batches import Batches
+from pointsman_batch.adapters.chunks import BucketChunks
+from pointsman_batch.adapters.files import Files
+from pointsman_batch.adapters.gateway import Gateway
+from pointsman_batch.adapters.lending import Lending
+from pointsman_batch.adapters.results import LineResults
+from pointsman_batch.batch_run import BatchRun
+from pointsman_batch.domain.pace import Pace
+from pointsman_batch.domain.verdict import LineAnswer
+from pointsman_batch.metrics import BatchMetrics
+from pointsman_batch.run_tools import RunTools
+from pointsman_batch.slots import Slots
+from pointsman_contracts.batch import ENDED, KEY_REVOKED, BatchRecord, StoredFile, make_batch_id
+from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_testing import eventually
+from pointsman_testing.fake_bucket import FakeBucket
+
+ENDPOINT = "/v1/chat/completions"
+BATCH = make_batch_id("batch_", 1000, "abc")
+REVOKED = b'{"error":{"code":"%b"}}' % KEY_REVOKED.encode()
+Says = Callable[[int], LineAnswer | None]
+"""The answer to a line, given its number; None: none ever."""
+
+
+class ScriptedGateway:
+    """Answers lines as the test says."""
+
+    def __init__(self, says: Says) -> None:
+        self.says = says
+        self.asked: Counter[int] = Counter()
+
+    async def send_line(self, endpoint: str, body: bytes, token: str, request_id: str) -> LineAnswer:
+        del endpoint, body, token
+        await asyncio.sleep(0)
+        number = int(request_id.removeprefix(f"{BATCH}-").partition("-")[0])
+        self.asked[number] += 1
+        answer = self.says(number)
+        if answer is None:
+            await asyncio.Event().wait()
+            raise AssertionError
+        return answer
+
+
+class World:
+    """The stores of a gateway, with one batch."""
+
+    def __init__(self, lines: int, says: Says) -> None:
+        self.lines = lines
+        self.now_ms = 1000
+        self.buckets = {name: FakeBucket() for name in ("records", "chunks", "batches", "results", "lent")}
+        bucket = {name: cast("Bucket", each) for name, each in self.buckets.items()}
+        chunks = BucketChunks(bucket["chunks"])
+        self.batches = Batches(bucket["batches"], lambda seen: self.run.take_record(seen.record))
+        self.gateway = ScriptedGateway(says)
+        self.slots = Slots(Pace(64), lambda model: True)
+        self.tools = RunTools(
+            instance="batch-1",
+            batches=self.batches,
+            files=Files(bucket["records"], chunks),
+            results=LineResults(bucket["results"], chunks),
+            lending=Lending(bucket["lent"], -100, 0),
+            gateway=cast("Gateway", self.gateway),
+            slots=self.slots,
+            metrics=BatchMetrics(CollectorRegistry(), lambda: 0, lambda: 0),
+            line_max_bytes=1000,
+            most_lines=10_000,
+            keep_days=1.0,
+        )
+        self.record = BatchRecord(
+            id=BATCH, api="openai", owner="", endpoint=ENDPOINT, input_file="file-in", created_ms=self.now_ms,
+            expires_ms=self.now_ms + 60_000, runner="batch-1",
+        )  # fmt: skip
+        self.run = BatchRun(self.tools, self.record, lambda: self.now_ms)
+
+    async def begin(self) -> "asyncio.Task[None]":
+        """Write the input, and run the batch."""
+        writer = self.tools.files.begin_file("file-in")
+        for number in range(self.lines):
+            line = {"custom_id": f"{number}", "method": "POST", "url": ENDPOINT, "body": {"model": "m"}}
+            await writer.write(json.dumps(line).encode() + b"\n")
+        await writer.finish()
+        await self.tools.files.add_file(
+            StoredFile(
+                id="file-in",
+                owner="",
+                filename="in",
+                purpose="batch",
+                bytes=writer.size,
+                chunks=writer.count,
+                created_ms=self.now_ms,
+            )
+        )
+        await self.batches.add_batch(self.record)
+        return asyncio.create_task(self.run.run())
+
+    def now(self) -> BatchRecord:
+        return self.batches.known[BATCH].record
+
+    async def output(self) -> dict[str, str | int]:
+        """Of each line, the status of its answer or the code of its error."""
+        found: dict[str, str | int] = {}
+        for file in (self.now().output_file, self.now().error_file):
+            stored = None if file is None else await self.tools.files.find_file(file)
+            if stored is not None:
+                data = b"".join([piece async for piece in self.tools.files.read_file(stored)])
+                for document in map(json.loads, data.splitlines()):
+                    assert document["custom_id"] not in found
+                    error, response = document["error"], document["response"]
+                    found[document["custom_id"]] = error["code"] if error else response["status_code"]
+        return found
+
+
+def answered(number: int) -> LineAnswer:
+    return LineAnswer(200, b"{}", f"r-{number}")
+
+
+async def test_lines_without_an_answer_expire_with_the_window_of_their_batch() -> None:
+    world = World(10, lambda number: answered(number) if number < 3 else None)
+    running = await world.begin()
+    await eventually(lambda: len(world.buckets["results"].entries) == 3)
+    assert world.now().status == "in_progress"
+    world.now_ms = world.record.expires_ms
+    await asyncio.wait_for(running, 20)
+    over = world.now()
+    assert (over.status, over.completed, over.failed, over.expired) == ("expired", 3, 0, 7)
+    assert await world.output() == {f"{number}": 200 if number < 3 else "batch_expired" for number in range(10)}
+
+
+async def test_a_batch_whose_key_is_revoked_is_cancelled_and_says_so() -> None:
+    world = World(400, lambda number: answered(number) if number < 3 else LineAnswer(401, REVOKED))
+    await asyncio.wait_for(await world.begin(), 20)
+    over = world.now()
+    assert (over.status, over.completed, over.cancelled) == ("cancelled", 3, 397)
+    assert [each.code for each in over.problems] == [KEY_REVOKED]
+    assert await world.output() == {f"{number}": 200 if number < 3 else KEY_REVOKED for number in range(400)}
+    assert sum(world.gateway.asked.values()) <= 3 + 64, "lines at work then, and no other"
+
+
+async def test_lines_that_wait_for_a_limit_of_their_sender_are_few_and_take_no_pace_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pointsman_batch.batch_run.MOST_OPEN", 8)
+    world = World(100, lambda number: LineAnswer(429, b"{}", retry_after_s=3600.0, limited=True))
+    running = await world.begin()
+    before = world.slots.pace.limit
+    await eventually(lambda: len(world.gateway.asked) == 8)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(world.gateway.asked) == 8
+    assert (world.slots.pace.limit, world.slots.pace.at_work) == (before, 0)
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_a_quota_of_nothing_is_the_result_of_each_line() -> None:
+    refusal = LineAnswer(429, b'{"error":{"code":"insufficient_quota"}}', limited=True)
+    world = World(3, lambda number: refusal)
+    await asyncio.wait_for(await world.begin(), 20)
+    assert (world.now().status in ENDED, world.now().failed) == (True, 3)
