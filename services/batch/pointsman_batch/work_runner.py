@@ -152,8 +152,8 @@ class WorkRunner:
                 )
                 self._tools.metrics.items.labels(found.error or "answered").inc()
             if request.callback:
-                private = queues[item.stored.queue].private
-                outcome = await self._callbacks.send_result(request.callback, item.stored.queue, found, private=private)
+                queue = item.stored.queue
+                outcome = await self._callbacks.send_result(request.callback, queue, queues[queue], found)
                 self._tools.metrics.callbacks.labels(outcome).inc()
             await try_until_done("end of an item", item.end_item)
         finally:

@@ -1,6 +1,9 @@
 """Receivers of callbacks that hang, send without end, redirect, or go away hold nothing up."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -8,9 +11,12 @@ import pytest
 
 from pointsman_batch.adapters import callbacks
 from pointsman_batch.adapters.callbacks import Callbacks
+from pointsman_batch.domain.signing import signing_headers
 from pointsman_contracts.work import WorkResult
+from pointsman_core.config.work_queue import WorkQueue
 
 Script = Callable[[asyncio.StreamWriter], Awaitable[None]]
+PRIVATE = WorkQueue(private=True)
 RESULT = WorkResult(id="a", sequence=7, status=200, body={}, at_ms=1)
 
 
@@ -41,11 +47,11 @@ async def receiver(script: Script) -> AsyncGenerator[tuple[str, list[bytes]]]:
         server.close()
 
 
-async def send(url: str) -> str:
+async def send(url: str, queue: WorkQueue = PRIVATE) -> str:
     sending = Callbacks()
     try:
         async with asyncio.timeout(20):
-            return await sending.send_result(url, "nightly", RESULT, private=True)
+            return await sending.send_result(url, "nightly", queue, RESULT)
     finally:
         await sending.close()
 
@@ -85,3 +91,38 @@ async def test_a_receiver_that_misbehaves_is_given_up_in_time(script: Script, ou
         assert await send(url) == outcome
         assert len(heads) == tries
         assert {b"idempotency-key: nightly/7" in head.lower() for head in heads} == {True}
+
+
+def test_a_signature_is_that_of_the_specification() -> None:
+    """The example in Standard Webhooks' libraries."""
+    found = signing_headers(
+        ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        1614265330,
+        b'{"test": 2432232314}',
+    )
+    assert found["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert (found["webhook-id"], found["webhook-timestamp"]) == ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330")
+
+
+async def test_each_try_is_signed_with_each_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLD_SECRET", "old")
+    monkeypatch.setenv("NEW_SECRET", "whsec_bmV3")  # `new`
+    queue = WorkQueue(private=True, secrets=("env:NEW_SECRET", "env:OLD_SECRET"))
+    async with receiver(break_off) as (url, heads):
+        assert await send(url, queue) == "unreachable"
+    assert len(heads) == callbacks.TRIES
+    for head in heads:
+        sent = dict(line.split(": ", 1) for line in head.decode().lower().splitlines()[1:] if line)
+        cased = dict(line.split(": ", 1) for line in head.decode().splitlines()[1:] if line)
+        signed = f"nightly/7.{sent['webhook-timestamp']}.".encode() + RESULT.encode()
+        assert cased["webhook-signature"].split() == [
+            f"v1,{base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()}"
+            for secret in (b"new", b"old")
+        ]
+
+
+async def test_no_callback_leaves_unsigned_where_a_secret_is_missing() -> None:
+    async with receiver(hang) as (url, heads):
+        assert await send(url, WorkQueue(private=True, secrets=("env:POINTSMAN_NO_SUCH_SECRET",))) == "unsigned"
+        assert heads == []

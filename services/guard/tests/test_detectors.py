@@ -153,7 +153,7 @@ async def test_over_http_a_guardian_gets_the_credential_and_its_failures_are_log
         url = str(server.make_url("/check"))
         use: dict[str, object] = {"use": "openai-moderation", "url": url, "credential": "env:GUARDIAN_KEY"}
         said = await policy(outside, use).judge_texts(Checked("request", "a", "1", TEXTS))
-        with pytest.raises(DetectorFailed, match="lacks its credential env:NOT_THERE"):
+        with pytest.raises(DetectorFailed, match="lacks its credential: env:NOT_THERE"):
             await outside.post(url, {}, credential="env:NOT_THERE", headers={}, timeout_s=1, private=False)
     await outside.close()
     assert seen == ["Bearer sk-guardian"]

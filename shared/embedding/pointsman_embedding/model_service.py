@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 import aiohttp
 import orjson
 
-from pointsman_embedding.references import ReferenceMissing, secret
 from pointsman_hosting import outbound
+from pointsman_runtime.configuring.secret_references import ReferenceMissing, read_secret
 
 
 class ServiceSilent(Exception):
@@ -43,7 +43,7 @@ class ModelService:
         headers = {"content-type": "application/json"}
         if self._credential is not None:
             try:
-                headers["authorization"] = f"Bearer {secret(self._credential)}"
+                headers["authorization"] = f"Bearer {read_secret(self._credential)}"
             except ReferenceMissing as missing:
                 raise ServiceSilent(str(missing)) from missing
         if self._session is None:

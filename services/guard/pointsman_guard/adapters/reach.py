@@ -1,6 +1,5 @@
 """Access to guardians over HTTP, files, and embedding models, for detectors."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -11,6 +10,7 @@ from pydantic import JsonValue
 
 from pointsman_hosting import outbound
 from pointsman_plugins.guarding import DetectorFailed, TextEmbedder
+from pointsman_runtime.configuring.secret_references import ReferenceMissing, read_secret
 
 if TYPE_CHECKING:
     from pointsman_models.embedding.onnx_model import OnnxModel
@@ -46,7 +46,10 @@ class Reach:
             self._sessions[private] = session
         sent = {"content-type": "application/json", **headers}
         if credential is not None:
-            sent["authorization"] = f"Bearer {_secret(credential)}"
+            try:
+                sent["authorization"] = f"Bearer {read_secret(credential)}"
+            except ReferenceMissing as missing:
+                raise DetectorFailed(f"lacks its credential: {missing}") from None
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:
             async with session.post(
@@ -87,14 +90,3 @@ class Reach:
             embedder.close()
         for session in self._sessions.values():
             await session.close()
-
-
-def _secret(reference: str) -> str:
-    kind, _, name = reference.partition(":")
-    try:
-        secret = os.environ.get(name, "") if kind == "env" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DetectorFailed(f"lacks its credential {reference} ({type(error).__name__})") from None
-    if not secret.strip():
-        raise DetectorFailed(f"lacks its credential {reference}")
-    return secret.strip()

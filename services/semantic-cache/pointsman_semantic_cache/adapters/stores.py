@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from pointsman_core.config import Cache
-from pointsman_embedding.references import ReferenceMissing, secret
+from pointsman_runtime.configuring.secret_references import ReferenceMissing, read_secret
 from pointsman_runtime.telling.logs import Log
 from pointsman_semantic_cache.adapters import snapshot
 from pointsman_semantic_cache.adapters.postgres_store import PostgresStore
@@ -39,7 +39,7 @@ class Stores:
         if store is None:
             try:
                 kind = RedisStore if cache.store.use == "redis" else PostgresStore
-                store = self._databases[reference] = kind(secret(reference))
+                store = self._databases[reference] = kind(read_secret(reference))
             except ReferenceMissing as missing:
                 raise StoreUnavailable(str(missing)) from missing
         return store

@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from pointsman_core.config.section import Section
+from pointsman_core.references import SecretReference
 from pointsman_core.units import PositiveDuration
 from pointsman_core.url_addresses import check_url
 
@@ -33,6 +34,9 @@ class WorkQueue(Section):
     one."""
     private: bool = False
     """Whether callbacks may go to private addresses."""
+    secrets: tuple[SecretReference, ...] = Field(default=(), max_length=4)
+    """References, never secrets: `env:NAME` or `file:PATH`, read by the service `batch`. Callbacks are signed with each
+    of them (Standard Webhooks), so that a secret can be replaced without a gap."""
 
     @field_validator("callbacks")
     @classmethod
