@@ -1,8 +1,10 @@
 """Extensions by others: a plugin in a distribution of its own, and a stage that knows nothing but NATS and JSON."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator
@@ -29,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGE = ROOT / "examples" / "stage_nats.py"
 ANSWERING_STAGE = ROOT / "examples" / "answering_stage_nats.py"
 RESPONSE_STAGE = ROOT / "examples" / "response_stage_nats.py"
+OTHER_STAGES = Path(__file__).parent / "stages"
 PLUGIN = ROOT / "examples" / "plugin"
 MODEL = "llama-3.1-8b"
 DENY, ALLOW = {"x-gate": "deny"}, {"x-gate": "allow"}
@@ -168,6 +171,40 @@ async def test_it_refuses_in_its_own_words_and_the_event_names_it(stack: Stack, 
         assert (status, answer["error"]["code"]) == (400, "prompt_too_long")
         await eventually(lambda: rejections)
         assert rejections[0].stage == "size-limit"
+
+
+@pytest.fixture(params=["node", "go"])
+def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """Starts the example stage as it is written in another language."""
+    language = str(request.param)
+    if language == "node":
+        return [shutil.which("node") or pytest.skip("needs Node.js"), str(OTHER_STAGES / "stage.mjs")]
+    # The first compilation takes 15 seconds, of Go's own library.
+    compiler = os.environ.get("POINTSMAN_GO") or pytest.skip("needs the compiler that POINTSMAN_GO names")
+    built = tmp_path / "stage"
+    subprocess.run([compiler, "build", "-o", built, OTHER_STAGES / "stage.go"], check=True)
+    return [str(built)]
+
+
+@pytest.mark.requirement("S3-4")
+async def test_a_stage_in_another_language_changes_requests_and_refuses_them(
+    stack: Stack, processes: Processes, command: list[str]
+) -> None:
+    processes.start_command(command, env={"POINTSMAN_NATS_URL": stack.nats.url})
+    async with observing(stack.nats.url) as seen:
+        decisions = seen.listen(RequestScheduled, ANY)
+
+        async def answer_tokens() -> int:
+            status, answer = await ask(stack, DENY)
+            return answer["usage"]["completion_tokens"] if status == 200 else 0
+
+        assert await eventually(answer_tokens) == 8
+        await eventually(lambda: decisions)
+        notes = [report.note for report in decisions[-1].trail if report.stage == "size-limit"]
+        assert notes == ["at most 8 tokens"]
+    words = [{"role": "user", "content": "words " * 2000}]
+    status, answer = await answered(lambda: ask(stack, DENY, messages=words))
+    assert (status, answer["error"]["code"]) == (400, "prompt_too_long")
 
 
 @pytest.mark.parametrize(("how", "status"), [("pause", 504), ("kill", 503)])
