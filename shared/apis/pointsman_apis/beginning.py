@@ -10,6 +10,11 @@ from typing import Final, cast
 from pointsman_apis.streams import StreamEvent, lenient_document
 from pointsman_apis.texts import Answer, objects
 
+NOISE: Final = "!"
+"""The token 0 of most vocabularies. An engine whose numbers overflow answers it over and over, often until it is
+restarted (https://github.com/vllm-project/vllm/issues/14126, 13035 and 53305)."""
+LEAST_NOISE: Final = 16
+"""Characters from which on a text of nothing else has no word."""
 _ASIDE: Final = frozenset({"role", "index", "type", "id", "name"})
 """Members of a delta that say nothing by themselves."""
 _ASIDE_OF_PARTS: Final = _ASIDE | {"status", "signature", "phase", "annotations", "logprobs"}
@@ -84,6 +89,8 @@ def _says_part(part: Mapping[str, object]) -> bool:
     inner = objects(part, "content") if isinstance(part.get("content"), list) else []
     if inner:
         return any(map(_says_part, inner))
+    if _is_noise(part.get("text")):
+        return False
     return str(part.get("type")).endswith(_CALLS) or _has(part, _ASIDE_OF_PARTS)
 
 
@@ -92,9 +99,34 @@ def _member(document: Mapping[str, object], name: str) -> Mapping[str, object]:
     return cast("Answer", value) if isinstance(value, dict) else {}
 
 
+def count_noise(document: Mapping[str, object]) -> int:
+    """Characters of an event whose text is noise alone; 0 for any other event."""
+    kind = document.get("type")
+    if kind == "content_block_delta":
+        text = _member(document, "delta").get("text")
+    elif kind == "response.output_text.delta":
+        text = document.get("delta")
+    else:
+        choices = objects(document, "choices")
+        if len(choices) != 1 or choices[0].get("finish_reason") is not None:
+            return 0
+        delta = choices[0].get("delta")
+        text = choices[0].get("text") if delta is None else _member(choices[0], "delta").get("content")
+    return len(text) if isinstance(text, str) and not text.strip(NOISE) else 0
+
+
 def _finishes_silently(choice: Mapping[str, object]) -> bool:
-    # A stop string of the client's that came at once is vLLM's `stop_reason`.
-    return choice.get("finish_reason") in _SAID_ALL and choice.get("stop_reason") is None and not _has_words(choice)
+    if choice.get("finish_reason") not in _SAID_ALL or choice.get("stop_reason") is not None:
+        # A stop string of the client's that came at once is vLLM's `stop_reason`.
+        return False
+    if not _has_words(choice):
+        return True
+    message = _member(choice, "message")
+    return _is_noise(message.get("content", choice.get("text"))) and not message.get("tool_calls")
+
+
+def _is_noise(text: object) -> bool:
+    return isinstance(text, str) and len(text) >= LEAST_NOISE and not text.strip(NOISE)
 
 
 def _says(choice: Answer) -> bool:

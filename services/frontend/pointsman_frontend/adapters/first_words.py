@@ -68,6 +68,8 @@ async def first_events(
             says = first.feed(data, last=engine.complete, past_finish=doubts is not None)
         except InPlaceOfAnswer as failed:
             raise _failed(api, failed.error) from None
+        if says and first.is_noise and doubts is not None and doubts(time.monotonic()):
+            raise EndpointFailed(EMPTY, "its answer is one character, over and over")
         if says and not (moves and first.is_empty):
             return b"".join(held)
         if says:

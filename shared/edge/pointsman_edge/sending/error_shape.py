@@ -8,7 +8,7 @@ import re
 from typing import Final, cast
 
 from pointsman_apis.api import Api
-from pointsman_apis.beginning import finishes_silently
+from pointsman_apis.beginning import LEAST_NOISE, NOISE, finishes_silently
 from pointsman_apis.errors import anthropic_error, inference_error
 from pointsman_apis.streams import EventSplitter, lenient_document
 from pointsman_core import lenient_json
@@ -29,9 +29,10 @@ _MEMBERS: Final = {
 """The member that every answer of an API has."""
 _CHOICES: Final = b'"choices"'
 _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*(\[\s*\]|null)')
-_NO_WORDS: Final = re.compile(rb'"(?:content|text)"\s*:\s*(?:""|null|\[\s*\])')
+_NO_WORDS: Final = re.compile(rb'"(?:content|text)"\s*:\s*(?:""|null|\[\s*\]|"!!!!!!!!)')
 _LONGEST_SILENT: Final = 4096
-"""Bytes up to which an answer may have no word."""
+"""Bytes up to which an answer may have no word, other than noise."""
+_NOISE: Final = NOISE.encode() * LEAST_NOISE
 _SHORTEST: Final = 512
 """Bytes from which on an answer has something in its choices."""
 
@@ -122,7 +123,7 @@ def error_in_place(api: Api, body: bytes) -> ProviderError | None:
 
 def is_silent(body: bytes) -> bool:
     """Whether a whole answer ends as if all were said, and has no word, thought or call."""
-    if len(body) > _LONGEST_SILENT or _NO_WORDS.search(body) is None:
+    if (len(body) > _LONGEST_SILENT and _NOISE not in body[:_LONGEST_SILENT]) or _NO_WORDS.search(body) is None:
         return False
     try:
         value, _ = lenient_json.read(body)

@@ -10,8 +10,8 @@ FAILED_NAME: Final = b'"failed"'
 """Every error in place of an answer has one of them."""
 _PLAIN: Final = b"data: {"
 _END: Final = b"\n\n"
-_WORDS: Final = (re.compile(rb'"content": ?"[^"]'), re.compile(rb'"text": ?"[^"]'))
-"""A delta of a chat, or of a completion, with a text that isn't empty."""
+_WORDS: Final = (re.compile(rb'"content": ?"[^"!]'), re.compile(rb'"text": ?"[^"!]'))
+"""A delta of a chat, or of a completion, with a text that isn't empty and doesn't begin as noise does."""
 
 
 def begins_plainly(data: bytes) -> bool:
