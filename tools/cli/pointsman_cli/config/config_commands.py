@@ -20,8 +20,8 @@ from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.jetstream.stored_configuration import StoredRevision
 
 PATIENCE_S: Final = 10.0
-"""Seconds that replicas may take to run a new revision; after that the command reports a failure. A replica whose server
-lost the update reads it again within five."""
+"""Seconds that replicas may take to run a new revision; after that the command reports a failure. A replica whose
+server lost the update reads it again within five."""
 
 LONG_PATIENCE_S: Final = 60.0
 """The same for a command that waits: replicas may be starting beside it."""
