@@ -28,6 +28,7 @@ from pointsman_testing.vllm_installation import NotInstallable, vllm
 MEASURED: Final = pytest.StashKey[dict[str, JsonValue]]()
 ENDED: Final = pytest.StashKey[dict[str, dict[str, int]]]()
 FOUND: Final = pytest.StashKey[dict[str, FeatureResult]]()
+SERVERS: Final = pytest.StashKey[list[RealEngine]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fleet: through a whole gateway before real engines")
     config.addinivalue_line("markers", "ours: with engines that the suite itself starts, of a model that it makes")
+    config.addinivalue_line("markers", "alone: starts engines of its own, and runs after the others have ended")
+    config.stash[SERVERS] = []
     config.stash[MEASURED] = {}
     config.stash[FOUND] = {}
     config.stash[ENDED] = {}
@@ -59,6 +62,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         items[:] = [item for item in items if item not in dropped]
         config.hook.pytest_deselected(items=dropped)
+    if started:
+        items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -130,7 +135,16 @@ async def servers(request: pytest.FixtureRequest, model: Path, processes: Proces
             for name in ("engine-1", "engine-2")
         ]
     await asyncio.gather(*(engine.start() for engine in engines))
+    request.config.stash[SERVERS] = engines
     return engines
+
+
+@pytest.fixture(scope="module")
+def room(request: pytest.FixtureRequest) -> None:
+    """Room in memory, of which each engine takes 3.2 GB: no test after this one needs the servers."""
+    for each in request.config.stash[SERVERS]:
+        if not each.external:
+            each.kill()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -23,6 +23,8 @@ from pointsman_testing.vllm_installation import NotInstallable, with_nixl
 pytestmark = [
     pytest.mark.fleet,
     pytest.mark.ours,
+    pytest.mark.alone,
+    pytest.mark.usefixtures("room"),
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.timeout(2400),
 ]

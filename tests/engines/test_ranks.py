@@ -21,6 +21,8 @@ from pointsman_testing.real_engine import MODEL, POOL, RealEngine
 pytestmark = [
     pytest.mark.fleet,
     pytest.mark.ours,
+    pytest.mark.alone,
+    pytest.mark.usefixtures("room"),
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.timeout(2400),
 ]

@@ -1,9 +1,13 @@
 """Data-parallel ranks of one engine are endpoints of their own, with a server in common."""
 
+import math
 from collections import Counter
+from collections.abc import Sequence
+from functools import cache
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pointsman_contracts.kv import KvChange
@@ -11,9 +15,12 @@ from pointsman_contracts.message import Blob, read_fields
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.verdicts import WorkerVerdicts
 from pointsman_contracts.worker import WorkerRegistration
+from pointsman_delay import DelayEstimator
+from pointsman_plugins.scheduling.worker import Worker
 from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.rank_heeding import SAMPLES, RankHeeding
 from pointsman_scheduler.outlier_actions import VerdictPublisher
+from pointsman_scheduler.plugins.producers.rank_shares import RankShares
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.scheduler_bench import LIFE, Bench
@@ -30,6 +37,21 @@ DISAGGREGATED = {
 def join(bench: Bench, server: str, ranks: int = 2, **facts: object) -> None:
     for rank in range(ranks):
         bench.join(f"{server}-rank-{rank}", url=f"http://{server}:8000", server=server, rank=rank, ranks=ranks, **facts)
+
+
+@cache
+def laid_out() -> tuple[Sequence[Worker], DelayEstimator]:
+    """Four ranks and a worker that is none; and a model that has learnt how long passes take."""
+    bench = Bench({})
+    join(bench, "w", 4)
+    bench.join("alone")
+    bench.decide()
+    estimator = DelayEstimator(8192, 16.0)
+    for tokens in range(200):
+        passed = np.array([1.0, tokens % 8, (tokens % 8) ** 2, 0.0, 0.0, 0.0, 0.0])
+        estimator.model.learn_pass(passed, 20.0 + 15.0 * (tokens % 8), 5.0)
+    assert estimator.model.is_trusted
+    return bench.pool.fleet.workers, estimator
 
 
 def test_each_endpoint_of_a_decision_names_its_rank() -> None:
@@ -58,6 +80,40 @@ def test_a_prompt_goes_to_the_rank_that_holds_it_and_to_no_other_of_its_engine()
     first = bench.serve(bench.prompt(family=1, blocks=20))
     for seed in range(5):
         assert bench.serve(bench.prompt(family=1, blocks=20), seed) == first
+
+
+@settings(max_examples=25)
+@given(sent=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 100_000)), min_size=1, max_size=30))
+def test_work_costs_more_at_ranks_that_computed_more_than_their_engines_mean_and_nothing_more_in_sum(
+    sent: list[tuple[int, int]],
+) -> None:
+    """One worker of five is no rank. `sent`: to which worker, and tokens to compute."""
+    workers, estimator = laid_out()
+    shares = RankShares()
+    shares.set_workers(workers)
+    computed = [0.0] * 5
+    for at, (row, tokens) in enumerate(sent):
+        shares.note_prompt(workers[row].life, tokens, estimator, float(at))
+        computed = [each * math.exp(-1.0 / 30_000.0) for each in computed]
+        computed[row] += tokens
+    more = shares.add_costs(np.zeros(5), np.full(5, 1000.0), estimator, float(len(sent)))
+    ranks = [row for row, worker in enumerate(workers) if worker.name != "alone"]
+    mean = sum(computed[row] for row in ranks) / 4
+    assert more[[row for row in range(5) if row not in ranks]] == pytest.approx(0.0, abs=1e-9)
+    assert more.sum() == pytest.approx(0.0, abs=1e-6 * max(1.0, np.abs(more).max()))
+    for row in ranks:
+        if abs(computed[row] - mean) > 1.0:
+            assert np.sign(more[row]) == np.sign(computed[row] - mean)
+    assert shares.add_costs(np.zeros(5), np.zeros(5), estimator, 1.0) == pytest.approx(0.0)
+
+
+def test_an_engine_of_one_rank_costs_as_before() -> None:
+    bench = Bench({})
+    bench.join("a", "b")
+    bench.decide()
+    shares = RankShares()
+    shares.set_workers(bench.pool.fleet.workers)
+    assert not shares.has_ranks
 
 
 def test_a_server_that_refuses_a_connection_takes_all_of_its_ranks() -> None:

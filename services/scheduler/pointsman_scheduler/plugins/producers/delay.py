@@ -15,6 +15,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.plugins.handlers.disaggregated import PREFILL
 from pointsman_scheduler.plugins.producers.preludes import Preludes
+from pointsman_scheduler.plugins.producers.rank_shares import RankShares
 
 DELAY_COST: Final[Key[Floats]] = Key("delay-cost", np.ndarray)
 """For each worker of the fleet, the delay that choosing it causes, in milliseconds times requests; tokens until the
@@ -41,6 +42,7 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
     def setup(self) -> None:
         self.estimator = PassSizeSearch(self.params.batch_tokens, self.params.first_token_weight)
         self.preludes = Preludes(self.estimator)
+        self.rank_shares = RankShares()
         self._epoch = -1
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
@@ -48,6 +50,7 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         if fleet.epoch != self._epoch:
             self._epoch = fleet.epoch
             self.estimator.lay_out([(worker.life, float(worker.capacity_tokens or np.inf)) for worker in fleet.workers])
+            self.rank_shares.set_workers(fleet.workers)
         prompt, blocks = max(1, request.facts.prompt_tokens), request.blocks
         matched = request.get(MATCHED_TOKENS)
         if request.fetched is not None:
@@ -62,6 +65,9 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         costs = self.estimator.best.costs(prompt, matched, now, request.facts.max_output_tokens, prefix)
         if request.fetched is not None or request.lora is not None:
             costs = self.preludes.add_costs(costs, request, fleet, now)
+        if self.rank_shares.has_ranks:
+            uncached = prompt - np.minimum(matched, prompt - 1.0)
+            costs = self.rank_shares.add_costs(costs, uncached, self.estimator.best, now)
         request.put(DELAY_MODEL, self.estimator)
         request.put(DELAY_COST, costs)
 
@@ -75,6 +81,8 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         if cached >= prompt:
             cached = prompt - 1
         estimator, now_ms, change = self.estimator, now * 1000.0, hold.change
+        if self.rank_shares.has_ranks:
+            self.rank_shares.note_prompt(hold.worker.life, prompt - cached, estimator.best, now_ms)
         if not ((change.fetched or change.lora) and self.preludes.begin_prelude(hold, now_ms, prompt, cached)):
             estimator.sent(hold.worker.life, hold.key, now_ms, prompt, cached, told=change.streamed)
         if change.leg == PREFILL and change.streamed:
