@@ -36,6 +36,7 @@ BLOCK = re.compile(r"(?:<!-- (?P<how>[^>]*?) -->\n)?```(?P<kind>console|python)\
 ENDLESS: Final = ("watch", "up")
 """Commands of ours that run until Ctrl-C."""
 DOCUMENTED_ID: Final = "req-0123456789ab-1"
+DOCUMENTED_SESSION: Final = "8a5b-1"
 START_S: Final = 90
 RUN_BY_TESTS: Final = {
     "audit_faststream": "audit/test_audit.py",
@@ -118,7 +119,8 @@ async def gateway(programs: Processes, tmp_path_factory: pytest.TempPathFactory)
 async def _traffic(door: str) -> None:
     """A request now and then, as there is in life; the first has the id that documents use."""
     body = {"model": "llama-3.1-8b", "prompt": "Count", "max_tokens": 2}
-    headers = {"x-request-id": DOCUMENTED_ID}
+    session = {"x-session-id": DOCUMENTED_SESSION}
+    headers = {"x-request-id": DOCUMENTED_ID, **session}
     # The loop stands still between tests, for longer than an idle connection lives, or one that waits for us to read.
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
         while True:
@@ -126,7 +128,7 @@ async def _traffic(door: str) -> None:
                 async with http.post(f"{door}/v1/completions", json=body, headers=headers) as answer:
                     await answer.read()
                 if answer.status == 200:
-                    headers = {}
+                    headers = session
             await asyncio.sleep(0.3)
 
 

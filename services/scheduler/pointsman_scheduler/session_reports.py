@@ -167,8 +167,10 @@ def explain_place(told: ScheduledEvent, seen: TurnSeen) -> tuple[str, str]:
     restarted = row is not None and outcome.sight.workers[row].registration.boot_id != seen.last_boot_id != ""
     tokens = f"{held:,} of the {seen.continued_tokens:,} prompt tokens that the session goes on with"
     if chosen.name == last:
-        waited = "" if told.bound is None else f", for which it waited {told.bound.waited_ms:,.0f} ms"
-        return "", f"{last} restarted since" if restarted else f"it stays with {last}{waited}, which holds {tokens}"
+        if restarted:
+            return "", f"{last} restarted since"
+        waited = "" if told.bound is None else f"; it waited {told.bound.waited_ms:,.0f} ms"
+        return "", f"it stays with {last}, which holds {tokens}{waited}"
     here = _held_by(outcome, chosen.name)
     if seen.again:
         return FAILED, f"{last} didn't answer"

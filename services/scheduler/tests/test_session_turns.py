@@ -1,7 +1,7 @@
 """Sessions as a scheduler knows them: turns by the prompt that they go on with, whatever clients name them."""
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from hypothesis import given, settings
@@ -191,7 +191,8 @@ def test_ten_thousand_sessions_take_less_than_thirty_mebibytes() -> None:
 
 def _size(thing: Any, seen: set[int] | None = None) -> int:
     """Bytes of an object and of all that it holds, each once."""
-    seen, kind = set() if seen is None else seen, type(thing)
+    seen = set() if seen is None else seen
+    kind = cast("type[object]", type(thing))
     if id(thing) in seen or issubclass(kind, type):
         return 0
     seen.add(id(thing))

@@ -13,6 +13,7 @@ from pointsman_contracts.response import (
     ResponseStarted,
 )
 from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.session import SessionMoved
 
 Event = (
     RequestScheduled
@@ -22,6 +23,7 @@ Event = (
     | AttemptFailed
     | ResponseCompleted
     | ResponseReviewed
+    | SessionMoved
 )
 
 _TYPES: Final[dict[str, type[Event]]] = {kind.address.type_id: kind for kind in get_args(Event)}
@@ -40,7 +42,7 @@ def read(type_id: str, body: bytes) -> Event | None:
 
 def edge_of(event: Event) -> str:
     """The edge whose request an event is about."""
-    return event.edge if isinstance(event, RequestScheduled) else event.source
+    return event.edge if isinstance(event, RequestScheduled | SessionMoved) else event.source
 
 
 def by_edge(found: Sequence[Event]) -> dict[str, list[Event]]:

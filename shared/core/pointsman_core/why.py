@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from pointsman_contracts.agent import OTHER
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
 
 _ALIKE = 0.005
@@ -65,6 +66,48 @@ def prelude(event: RequestScheduled) -> str:
     if forecast.load_ms:
         words.append(f"loads the adapter in {forecast.load_ms:,.1f} ms")
     return f"before the prompt: {event.endpoints[0]} {', and '.join(words)}, as predicted"
+
+
+def describe_turn(event: RequestScheduled) -> list[str]:
+    """The session that the request belongs to, and its place there, in lines; none for a request without a session."""
+    session, turn = event.session, event.turn
+    if session is None:
+        return []
+    agent = session.agent
+    names = [f"session {session.id}"]
+    if agent is not None:
+        names += [f"of {agent.name}"] if agent.name != OTHER else []
+        names += [f"begun by {agent.parent}"] if agent.parent is not None else []
+    if turn is None:
+        return [" ".join(names)]
+    facts = [f"{' '.join(names)}, turn {turn.number}"]
+    if turn.continues:
+        facts.append(
+            "the last one hasn't ended" if turn.gap_ms is None else f"{spell_time(turn.gap_ms)} after the last"
+        )
+    if turn.kept_for_ms is not None:
+        half = "more than half predicted not to come back"
+        if turn.half_back_ms is not None:
+            half = f"half predicted to come back within {spell_time(turn.half_back_ms)}"
+        worth = f"its prefix worth its place for {spell_time(turn.kept_for_ms)}"
+        facts.append(f"{half}, {worth if turn.kept_for_ms else 'its prefix not worth its place'}")
+    lines = [" · ".join(facts)]
+    if turn.continues:
+        lost = max(0, turn.continued_tokens - event.cached_tokens)
+        lines.append(
+            f"of the {turn.continued_tokens:,} tokens that it goes on with, "
+            f"{min(turn.continued_tokens, event.cached_tokens):,} believed kept, {lost:,} lost"
+        )
+    if turn.why:
+        lines.append(f"moved ({turn.move}): {turn.why}" if turn.move else turn.why)
+    return lines
+
+
+def spell_time(milliseconds: float) -> str:
+    """A time between turns."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    return f"{milliseconds / 1000:,.1f} s" if milliseconds < 100_000 else f"{milliseconds / 60_000:,.0f} min"
 
 
 def verdicts(run: ProfileRun) -> list[CandidateVerdict]:

@@ -20,6 +20,7 @@ from pointsman_contracts.response import (
     ResponseStarted,
 )
 from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
+from pointsman_contracts.session import SessionMoved
 from pointsman_core import why
 from pointsman_core.request_events import Event
 
@@ -67,6 +68,8 @@ def _line(event: Event) -> str:
             return f"{event.stage} rejected it with {event.status}"
         case RequestAnswered():
             return f"{event.stage} answered it with {event.status}"
+        case SessionMoved():
+            return f"session {event.session.id} goes from {event.last_worker} to {event.worker}: {event.reason}"
         case ResponseReviewed():
             return "stages reviewed the response after its last byte"
 
@@ -86,6 +89,7 @@ def _decision(event: RequestScheduled) -> Document:
         "short": why.short(event),
         "prompt": why.legs(event),
         "prelude": why.prelude(event),
+        "session": list(why.describe_turn(event)),
         "scheduler": event.source,
         "attempt": event.attempt,
         "prompt_tokens": event.prompt_tokens,

@@ -19,6 +19,7 @@ from pointsman_contracts.response import (
     ResponseStarted,
 )
 from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.session import SessionMoved
 from pointsman_contracts.subjects import REST, ROOT
 from pointsman_core import why
 from pointsman_core.request_events import Event, read
@@ -97,6 +98,9 @@ def as_line(event: Event) -> Text:
                 line.append("  the cascade's next model is asked")
             else:
                 line.append(f"  next {event.next_worker}" if event.next_worker else "  no endpoint left")
+        case SessionMoved():
+            line.append(f"session {event.session.id} goes from {event.last_worker} to {event.worker}")
+            line.append(f"  {event.reason}", "yellow")
         case ResponseStarted():
             line.append(f"{event.worker} first byte after {event.ttft_ms:.0f} ms")
     return line

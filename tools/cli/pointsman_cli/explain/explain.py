@@ -1,15 +1,11 @@
 """`pointsman explain`: what happened to one request, as a recorder or the stream of events has kept it."""
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from nats.aio.client import Client
-from nats.errors import Error as NatsError
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from nats.js.errors import NotFoundError, ServiceUnavailableError
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,17 +17,16 @@ from pointsman_cli.explain.margins import margins
 from pointsman_cli.explain.outcome import outcome, spelled_time, stages
 from pointsman_cli.explain.picture import draw
 from pointsman_cli.explain.plane import plane
+from pointsman_cli.explain.stored_events import read_events
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.regret import RequestsJudged
 from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
+from pointsman_contracts.session import SessionMoved
 from pointsman_contracts.story import Story, StoryQuery
 from pointsman_core import why
 from pointsman_core.request_events import Event, by_edge, read
-from pointsman_runtime.jetstream.stores import EVENT_STREAM
-
-_BATCH: Final = 500
 
 
 class Picture(NamedTuple):
@@ -55,7 +50,9 @@ async def explain(
         found, judged = await _recorded(client, request_id)
         # A recorder reads the stream too: what ended just now may be on its way to it.
         if not found or any(not _over(told) for told in by_edge(found).values()):
-            found = await _kept(client, request_id, since) or found
+            needle = request_id.encode()
+            stored = [event async for event in read_events(client, since, needle) if event.request_id == request_id]
+            found = stored or found
     if not found:
         raise CommandError(
             f"no recorder knows the request {request_id!r}, and no event of the last "
@@ -99,6 +96,8 @@ def story(event: Event) -> list[RenderableType]:
         return [head, _trail(event.trail)]
     if isinstance(event, ResponseCompleted):
         return [head, *outcome(event)]
+    if isinstance(event, SessionMoved):
+        return [head, Text(f"  {event.why}", "dim")]
     if isinstance(event, ResponseReviewed):
         return [head, stages(event.stages)]
     return [head]
@@ -119,6 +118,7 @@ def _decision(event: RequestScheduled) -> list[RenderableType]:
         parts.append(Text(f"  {why.legs(event)}"))
     if event.prelude is not None:
         parts.append(Text(f"  {why.prelude(event)}"))
+    parts += [Text(f"  {line}") for line in why.describe_turn(event)]
     for run in event.runs:
         use = "" if run.profile == event.primary else "  (not used)"
         parts.append(Text(f"  profile {run.profile}{use}", "bold"))
@@ -186,48 +186,3 @@ async def _recorded(client: Client, request_id: str) -> tuple[list[Event], list[
     decoded = [read(each.type, each.body.encode()) for each in kept]
     judged = [RequestsJudged.decode(each.body) for each in kept if each.type == RequestsJudged.address.type_id]
     return [event for event in decoded if event is not None], judged
-
-
-async def _kept(client: Client, request_id: str, since: timedelta) -> list[Event]:
-    """See `_events`. Raises CommandError when the stream can't be read."""
-    try:
-        return [event async for event in _events(client, request_id, since)]
-    except (NotFoundError, ServiceUnavailableError) as error:
-        raise CommandError(
-            f"the stream {EVENT_STREAM} doesn't exist.", "`pointsman doctor` says what the server lacks."
-        ) from error
-    except (NatsError, TimeoutError) as error:
-        # A server doesn't answer requests that a login may not make.
-        reason = "no answer" if isinstance(error, TimeoutError) else str(error).removeprefix("nats: ")
-        raise CommandError(
-            f"the stream {EVENT_STREAM} can't be read: {reason}.",
-            "`pointsman doctor` says what the server or this login lacks.",
-        ) from error
-
-
-async def _events(client: Client, request_id: str, since: timedelta) -> AsyncIterator[Event]:
-    """Stored events of a request, oldest first. The stream has no index by request, so its recent part is read."""
-    js = client.jetstream(timeout=5.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-    subscription = await js.pull_subscribe(
-        events.ALL_EVENTS,
-        stream=EVENT_STREAM,
-        config=ConsumerConfig(
-            ack_policy=AckPolicy.NONE,
-            deliver_policy=DeliverPolicy.BY_START_TIME,
-            opt_start_time=datetime.now(UTC) - since,
-            inactive_threshold=30.0,
-            mem_storage=True,
-        ),
-    )
-    needle = request_id.encode()
-    pending = (await subscription.consumer_info()).num_pending or 0
-    while pending:
-        for message in await subscription.fetch(min(_BATCH, pending), timeout=5.0):
-            pending = message.metadata.num_pending
-            # Most events belong to other requests: searching the bytes costs a hundredth of decoding.
-            if needle in message.data:
-                event = events.decode(message)
-                if event is not None and event.request_id == request_id:
-                    yield event
-        await asyncio.sleep(0)
-    await subscription.unsubscribe()
