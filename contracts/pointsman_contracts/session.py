@@ -18,7 +18,6 @@ class RequestSession(Part, frozen=True, kw_only=True):
 
     @classmethod
     def from_facts(cls, session: str, attributes: Mapping[str, JsonValue]) -> "RequestSession":
-        """From `RequestFacts.session` and its attributes."""
         return cls(id=session, agent=Agent.from_attributes(attributes) if attributes else None)
 
 

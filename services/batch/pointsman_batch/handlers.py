@@ -66,7 +66,6 @@ class Handlers:
         return record
 
     async def find_file(self, sender: Sender, file: str) -> StoredFile:
-        """A file of this sender."""
         found = await self._files.find_file(file)
         if found is None or found.owner != sender.owner or _is_over(found.expires_ms, self._now_ms()):
             raise Refusal(404, "No such File object.", code="not_found", param="id")
@@ -183,7 +182,6 @@ class Handlers:
         return number
 
     async def find_batch(self, sender: Sender, batch: str, api: str) -> BatchRecord:
-        """A batch of this sender."""
         found = await self._batches.find_batch(batch)
         if found is None or found.owner != sender.owner or found.api != api:
             raise Refusal(404, "There is no batch with this id.", code="not_found")
@@ -196,7 +194,6 @@ class Handlers:
         )
 
     async def cancel_batch(self, sender: Sender, batch: str, api: str) -> BatchRecord:
-        """Cancel a batch of this sender."""
         await self.find_batch(sender, batch, api)
         now_ms = self._now_ms()
 

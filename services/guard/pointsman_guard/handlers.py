@@ -140,7 +140,6 @@ class Handlers:
         return await outcome if isinstance(outcome, Awaitable) else outcome
 
     def _ruled(self, asked: "_Asked", judgement: Judgement) -> Outcome | Awaitable[Outcome]:
-        """The outcome of a judgement."""
         _, prompt, journey, hop, policy, began = asked
         took_s = time.perf_counter() - began
         self._metrics.count_judgement("request", policy, judgement, took_s, plan_of(journey.request.attributes))

@@ -40,9 +40,7 @@ class PreparedEmbedders(Protocol):
         """Raises EmbedderUnavailable."""
         ...
 
-    async def close(self) -> None:
-        """Close all of them."""
-        ...
+    async def close(self) -> None: ...
 
 
 class EmbeddedPrompt(NamedTuple):

@@ -54,7 +54,6 @@ class Handlers:
         return Story(recorder=self._instance, events=tuple(events), more=more, behind=self._behind())
 
     async def sum_usage(self, query: UsageQuery) -> UsageSums:
-        """The sums of usage."""
         found = await self._kept.sum_usage(query)
         return UsageSums(
             recorder=self._instance,
@@ -66,7 +65,6 @@ class Handlers:
         )
 
     async def sum_regret(self, query: RegretQuery) -> RegretSums:
-        """The sums of regret."""
         found = await self._kept.sum_regret(query, self._name)
         return RegretSums(
             recorder=self._instance,

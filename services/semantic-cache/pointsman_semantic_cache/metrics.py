@@ -89,7 +89,6 @@ class CacheMetrics:
 
     @contextmanager
     def time_embedding(self) -> Generator[None]:
-        """Times an embedding."""
         began = time.perf_counter()
         yield
         self._embedding.observe(time.perf_counter() - began)

@@ -94,7 +94,6 @@ class KvSpeaker:
         self._told_at = 0.0
 
     def receive_batch(self, rank: int, payload: bytes) -> None:
-        """A batch of one rank."""
         model = self._model()
         if not model:  # the salt of its blocks isn't known yet
             self._before_model.append((rank, payload))

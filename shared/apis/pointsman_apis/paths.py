@@ -38,11 +38,9 @@ class Route(NamedTuple):
     path: str
     """The path at an engine."""
     pool: str | None = None
-    """The pool that the path names."""
     response: str | None = None
     """The id of the response that the path names."""
     model: str | None = None
-    """The model that the path names."""
 
     @property
     def asked_path(self) -> str:

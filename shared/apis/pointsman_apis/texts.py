@@ -81,7 +81,6 @@ def is_error(document: Answer) -> bool:
 
 
 def error_slots(document: Answer) -> Iterator[Slot]:
-    """The texts of an error."""
     error = document.get("error")
     holder = cast("Answer", error) if isinstance(error, dict) else document
     yield from texts(holder, "error", {"message": "error", "error": "error"})

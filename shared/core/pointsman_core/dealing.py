@@ -21,7 +21,6 @@ class Dealer:
         ]
 
     def arm_of(self, key: str) -> str:
-        """The arm of this key."""
         if len(self._borders) == 1:
             return self._borders[0][1]
         digest = hashlib.blake2b(f"{self._name}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -51,7 +51,6 @@ class Rewrites:
 
     @property
     def has_rules(self) -> bool:
-        """Whether there is a rule."""
         return bool(self._exact or self._patterns)
 
     def find_rewrite(

@@ -65,7 +65,6 @@ class FetchTimes:
         return sum([tokens * self.per_token(tier) for tier, tokens in fetched.items()])
 
     def learn_fetch(self, tier: str, tokens: float, took_ms: float, deviation_ms: float) -> None:
-        """Tokens of one tier were fetched."""
         learnt = self.tiers.get(tier)
         if learnt is None:
             learnt = self.tiers[tier] = LearntTime(_fetch_prior(tier))

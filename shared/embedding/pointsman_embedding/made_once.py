@@ -61,7 +61,6 @@ class MadeOnce(Generic[S, M]):
         return made
 
     async def close(self) -> None:
-        """Close all of them."""
         for task in self._made.values():
             made = await task
             if made is not None:

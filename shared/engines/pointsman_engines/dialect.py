@@ -21,7 +21,6 @@ class Metric(NamedTuple):
     value: str = ""
 
     def all_samples(self, exposition: Exposition) -> list[Sample]:
-        """Its samples."""
         samples = exposition.find_samples(self.name)
         if not self.label:
             return samples

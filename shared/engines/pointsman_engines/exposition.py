@@ -28,7 +28,6 @@ class Sample(NamedTuple):
     """As between the braces; empty when there are none."""
 
     def labels(self) -> dict[str, str]:
-        """The labels by name."""
         found: dict[str, str] = {}
         for match in _LABEL.finditer(self.raw_labels):
             text = match[2].decode("utf-8", "replace")

@@ -63,7 +63,6 @@ class EngineSpeaker:
         access: EngineAccess,
     ) -> None:
         self.worker: Final = worker
-        """The engine as one worker."""
         self.ranks: tuple[Rank, ...] = ()
         """Its data-parallel ranks, where each of them is a worker; empty otherwise."""
         self.voices: tuple[WorkerVoice, ...]

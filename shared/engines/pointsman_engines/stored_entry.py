@@ -47,7 +47,6 @@ class StoredEntry:
         self._written = False
 
     def write_now(self) -> None:
-        """Write now."""
         self._changed.set()
 
     async def keep_entry(self) -> None:

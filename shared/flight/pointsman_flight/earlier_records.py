@@ -27,7 +27,6 @@ _Values = dict[str, Any]
 
 
 def _of(message: type[Part], *names: str) -> list[_Field]:
-    """These fields of a message."""
     types = {field.name: field.type for field in fields(message)}
     return [(name, types[name]) for name in names]
 

@@ -40,7 +40,6 @@ class Readiness:
 
     @property
     def has_checks(self) -> bool:
-        """Whether there is one."""
         return bool(self._checks)
 
     def remove_check(self, name: str) -> None:

@@ -177,7 +177,6 @@ class _PendingRequest(Waiter):
         self._missed: Rejection | NoListener | None = None
         """The end of the request unless the stage that it is held for comes back."""
         self._place = MissingStage(FIRST_STAGE)
-        """That stage."""
         self._sent_to: str | None = None
         """Instance that the last try was addressed to; None when any of the group may have it."""
         return self._bus.replies.enter_quick_waiter(self)

@@ -45,7 +45,6 @@ class Journeys:
         """Whether the service is no stage of the gateway's own: another service asks it, and sends its outcome on."""
         self.tracing = tracing or Tracing()
         self.local: Final = shared or ProcessStages(bus.hub)
-        """The stages of this process."""
         self.heartbeat = Heartbeat(bus, self.local.roster)
         self.hop_budget_s = HOP_BUDGET_S
         """How long the edges wait before they send a request again."""

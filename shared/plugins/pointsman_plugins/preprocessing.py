@@ -85,7 +85,6 @@ class Ports:
         self._ports: Final = ports
 
     def find(self, kind: type[T]) -> T | None:
-        """The port of this type."""
         return next((port for port in self._ports if isinstance(port, kind)), None)
 
 
@@ -102,7 +101,6 @@ class Incoming(msgspec.Struct, eq=False):
     answer_headers: dict[str, HeaderEdit] = {}
     """Edits to the response's headers, for errors too; lower-case names."""
     charges: list[LimitAsk] = []
-    """The charges of limits for it."""
     answered: dict[str, Answered] = {}
     """Answers for limits whose turn is still to come, by name: asked for with the question of a limit before them."""
     credentials: Sequence[str] = ()

@@ -40,7 +40,6 @@ class Anthropic:
         self._max_tokens = max_tokens
 
     def translate_request(self, question: ProviderQuestion) -> ProviderCall:
-        """Translate a request."""
         sent = question.sent
         if question.api == MESSAGES.name:
             headers = {"anthropic-version": VERSION, **sent.headers}

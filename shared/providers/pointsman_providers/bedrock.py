@@ -40,7 +40,6 @@ class Bedrock:
     """The format."""
 
     def translate_request(self, question: ProviderQuestion) -> ProviderCall:
-        """Translate a request."""
         if question.api not in _APIS:
             raise unsupported(question.api, _WHO, _APIS)
         chat = read_chat(question.body, _WHO)

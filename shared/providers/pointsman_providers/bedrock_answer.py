@@ -94,7 +94,6 @@ class Converse:
         return _ConverseStream(self, Chunks(self._heading, include_usage=self._include_usage))
 
     def record_usage(self, usage: JsonValue) -> None:
-        """Record usage."""
         if not isinstance(usage, dict):
             return
         fresh, output = token_count(usage.get("inputTokens")), token_count(usage.get("outputTokens"))

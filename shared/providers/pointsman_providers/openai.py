@@ -62,7 +62,6 @@ class OpenAI:
         self._dialect = dialect
 
     def translate_request(self, question: ProviderQuestion) -> ProviderCall:
-        """Translate a request."""
         path = PATHS.get(question.api)
         if path is None:
             raise unsupported(question.api, "an OpenAI-compatible provider", PATHS)

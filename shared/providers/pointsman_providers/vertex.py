@@ -27,7 +27,6 @@ class Vertex:
         self._dialect = dialect
 
     def translate_request(self, question: ProviderQuestion) -> ProviderCall:
-        """Translate a request."""
         path = PATHS.get(question.api)
         if path is None:
             raise unsupported(question.api, "Vertex AI", PATHS)

@@ -64,7 +64,6 @@ class ChoiceShape:
         ) + DONE
 
     def build_body(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
-        """The body."""
         choices = [self._choice(index, text, reason) for index, (text, reason) in enumerate(answers)]
         kind = "chat.completion" if self._surface == "chat" else "text_completion"
         told: Json = {

@@ -48,7 +48,6 @@ class MessageShape:
         return last + self._event({"type": "message_stop"})
 
     def build_body(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
-        """The body."""
         [(text, reason)] = answers
         message = self._message(
             [self._block(text, {} if self._call is None else orjson.loads(self._before + text + self._after))],

@@ -77,7 +77,6 @@ class ResponseShape:
         return self._event("response.completed", {"response": self._response(self._status, [item], usage)})
 
     def build_body(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
-        """The body."""
         [(text, reason)] = answers
         status = _status(reason)
         return orjson.dumps(self._response(status, [self._item(text, "completed")], usage))

@@ -23,9 +23,7 @@ class AnswerShape(Protocol):
         """The bytes after the last token of a choice; `reason` is `stop` or `length`."""
         ...
 
-    def end_stream(self, usage: AnswerUsage) -> bytes:
-        """The end of the stream."""
-        ...
+    def end_stream(self, usage: AnswerUsage) -> bytes: ...
 
     def build_body(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
         """The body of an answer that is not streamed, from (text, finish reason) of each choice."""

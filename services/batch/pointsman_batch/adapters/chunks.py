@@ -22,9 +22,7 @@ class ChunkStore(Protocol):
         """Read one; None when it isn't there."""
         ...
 
-    async def delete_chunks(self, file: str) -> None:
-        """Delete all of a file."""
-        ...
+    async def delete_chunks(self, file: str) -> None: ...
 
 
 class BucketChunks:

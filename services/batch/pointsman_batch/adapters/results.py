@@ -47,9 +47,7 @@ class LineResults:
         return result, body
 
     async def list_lines(self, batch: str) -> list[int]:
-        """The lines that have a result."""
         return [int(key.rpartition(".")[2]) for key in await self._bucket.list_keys(f"{batch}.*")]
 
     async def delete_results(self, batch: str) -> None:
-        """Delete all results of a batch."""
         await self._bucket.purge_keys(f"{batch}.*")

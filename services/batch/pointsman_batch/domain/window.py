@@ -20,5 +20,4 @@ def is_batch_at_risk(*, done: int, total: int, begun_ms: int, expires_ms: int, n
 
 
 def is_item_at_risk(*, stored_ms: int, expires_ms: int, now_ms: int) -> bool:
-    """Whether an item may expire."""
     return now_ms - stored_ms > _LATE * (expires_ms - stored_ms)

@@ -228,7 +228,6 @@ def session_of(request: Request) -> BrowserSession:
 
 
 def answer(document: JsonValue, status: int = 200) -> Response:
-    """A JSON document."""
     return Response(orjson.dumps(document), status, media_type="application/json")
 
 

@@ -18,7 +18,6 @@ BEGIN: Final = b"retry: 2000\n\n"
 
 
 def event(name: str, data: JsonValue) -> bytes:
-    """One event."""
     return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"
 
 

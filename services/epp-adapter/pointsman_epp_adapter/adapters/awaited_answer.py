@@ -93,8 +93,7 @@ class AwaitedAnswer(ABC):
         """Status and headers."""
 
     @abstractmethod
-    async def _body(self, piece: Body, stream: Stream) -> None:
-        """A piece of the body."""
+    async def _body(self, piece: Body, stream: Stream) -> None: ...
 
     @abstractmethod
     async def _rest(self, stream: Stream) -> None:

@@ -208,5 +208,4 @@ async def give_stored(client: ResponseWriter, answer: Answer, verdict: str) -> N
 
 
 def marked(headers: Headers, verdict: str) -> Headers:
-    """The headers of an answer with the verdict on it."""
     return [*headers, (MARK, verdict.encode())]

@@ -280,7 +280,6 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
     def is_closing(self) -> bool:
-        """Whether the connection is closing or closed."""
         return self._transport.is_closing()
 
     def resume_reading(self) -> None:

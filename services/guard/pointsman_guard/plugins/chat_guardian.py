@@ -31,7 +31,6 @@ class ChatGuardian(Guardian[ChatGuardianParams]):
     type_name = "chat-guardian"
 
     def build_question(self, checked: Checked, shown: Sequence[int]) -> Object:
-        """The question; see `Guardian.build_question`."""
         params = self.params
         messages: list[JsonValue] = []
         if params.instructions is not None:
@@ -43,7 +42,6 @@ class ChatGuardian(Guardian[ChatGuardianParams]):
         return {"model": params.model, "messages": messages, "max_tokens": params.max_tokens, "temperature": 0}
 
     def read_findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
-        """The findings; see `Guardian.read_findings`."""
         choices = member(answer, "choices")
         first = choices[0] if isinstance(choices, list) and choices else None
         said = member(member(first, "message"), "content")

@@ -55,7 +55,6 @@ class RulesBucket:
         self._problem = ""
 
     def note_entry(self, entry: Entry) -> None:
-        """The bucket has this."""
         try:
             self._stored[entry.key] = PoolRules.decode(entry.value)
         except MalformedMessage:

@@ -41,7 +41,6 @@ class VerdictTable:
         return [judged for pool in {pool for pool, _ in old} for judged in self._merge(pool)]
 
     def add_verdicts(self, pool: str, views: Iterable[WorkerView]) -> tuple[WorkerView, ...]:
-        """The views with the verdicts on their workers."""
         verdicts = self._current.get(pool)
         if not verdicts:
             return tuple(views)

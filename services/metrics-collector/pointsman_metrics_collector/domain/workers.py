@@ -179,7 +179,6 @@ class WorkerTable:
         return taken
 
     def view_pool(self, pool_name: str, at: float) -> tuple[WorkerView, ...]:
-        """The workers of a pool by name."""
         pool = self._pools.get(pool_name)
         if pool is None:
             return ()

@@ -118,7 +118,6 @@ class _Ranking:
         self.comparing: Final = [each for each in scorers if each.embeddings is not None]
         """Scorers that compare vectors."""
         self.remarking: Final = [each for each in scorers if type(each).remark is not ModelScorer.remark]
-        """Scorers that may have a remark."""
         with within("picker"):
             self.picker: Final = plugins.pickers.one(ranking.picker.spec)
         self.joint: Final = ranking.joint

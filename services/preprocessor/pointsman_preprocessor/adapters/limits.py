@@ -66,7 +66,6 @@ class SharedLimits:
         service.on_stop(self._keeper.close)
 
     def apply_limits(self, revision: Revision[Pipeline]) -> None:
-        """Apply a new revision."""
         ask_together(revision.compiled.steps)
         limits: list[Limit] = [processor for processor in revision.compiled.processors if isinstance(processor, Limit)]
         self.limiter.set_prices({limit.name: limit.price for limit in limits if isinstance(limit, TokenLimit)})

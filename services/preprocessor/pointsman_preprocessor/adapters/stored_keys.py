@@ -36,7 +36,6 @@ class FollowedKeys(KeyStore):
         return self._table.find_key(digest)
 
     def list_named(self, name: str) -> Collection[KeyFacts]:
-        """See `KeyStore.list_named`."""
         return self._table.list_named(name)
 
     def _all_listed(self) -> None:

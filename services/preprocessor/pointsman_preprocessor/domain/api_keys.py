@@ -79,12 +79,10 @@ class KeyStore(ABC):
         """Why the keys aren't known yet; None when they are."""
 
     @abstractmethod
-    def find_key(self, digest: str) -> KeyFacts | None:
-        """The key with this digest."""
+    def find_key(self, digest: str) -> KeyFacts | None: ...
 
     @abstractmethod
-    def list_named(self, name: str) -> Collection[KeyFacts]:
-        """The keys of this name."""
+    def list_named(self, name: str) -> Collection[KeyFacts]: ...
 
 
 class KeyTable:
@@ -104,7 +102,6 @@ class KeyTable:
         self._named.setdefault(facts.id, {})[digest] = facts
 
     def remove(self, digest: str) -> None:
-        """Remove a key."""
         before = self.find_key(digest)
         if before is not None:
             del self._named[before.id][digest]
@@ -124,7 +121,6 @@ class KeyTable:
         return found
 
     def list_named(self, name: str) -> Collection[KeyFacts]:
-        """The keys of this name."""
         return self._named.get(name, {}).values()
 
     def __len__(self) -> int:

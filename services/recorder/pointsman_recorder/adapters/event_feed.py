@@ -44,7 +44,6 @@ class Batch:
         self.acknowledge = last[1].decode()
         """Subject of the acknowledgement."""
         self.behind = place_of(last).following
-        """Events that follow it."""
 
     @classmethod
     async def from_messages(cls, messages: list[Raw]) -> Self:

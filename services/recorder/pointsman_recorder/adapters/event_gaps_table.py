@@ -24,7 +24,6 @@ class EventGapsTable:
         """None until it is read from the database."""
 
     def note_events(self, events: Sequence[RecordedEvent]) -> None:
-        """Note new events."""
         numbers = self._numbers
         if numbers is None:
             numbers = self._numbers = self._read()

@@ -14,7 +14,6 @@ EventHeaders = tuple[str, str, str | None]
 
 
 def read_headers(block: bytes) -> EventHeaders:
-    """The headers of a block."""
     kind, name = find(block, _TYPE_NAME) or "", find(block, _ID_NAME) or ""
     trace = find(block, TRACEPARENT_NAME)
     return kind, name, None if trace is None else _trace_of(trace)

@@ -40,7 +40,6 @@ class KeptBatch(NamedTuple):
     owed: list[Owed]
     """Ledger records due for the new events; without those that were read in the ledger."""
     fresh: Sequence[RecordedEvent]
-    """The new events."""
 
 
 class StoreBounds(NamedTuple):

@@ -44,7 +44,6 @@ class EventNumbers:
         return self._latest[series]
 
     def find_gaps(self, series: str) -> list[Gap]:
-        """The gaps of a series."""
         return self._gaps.get(series, [])
 
     def note_events(self, events: Iterable[RecordedEvent]) -> None:

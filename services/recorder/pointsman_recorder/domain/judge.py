@@ -37,7 +37,6 @@ class Verdicts(NamedTuple):
     unjudged: dict[str, int]
 
     def make_message(self, source: str, sequence: int, judge: str) -> RequestsJudged:
-        """The message."""
         return RequestsJudged(
             source=source,
             sequence=sequence,
@@ -98,7 +97,6 @@ class Judge:
             self.judge_event(_READ[kind].decode(body))
 
     def judge_event(self, event: JudgedEvent) -> None:
-        """One event."""
         self._at_ms = max(self._at_ms, event.at_ms)
         match event:
             case RequestScheduled():

@@ -80,7 +80,6 @@ class Ledger:
         return None
 
     def reservations_of(self, request: RequestKey) -> tuple[Hold, ...]:
-        """All reservations of a request."""
         return self._holds.get(request, ())
 
     def ended(self, request: RequestKey) -> bool:

@@ -117,7 +117,6 @@ class Backlog:
         return drained
 
     def encode_inputs(self) -> None:
-        """Encode `inputs`."""
         inputs, part = self.inputs, self._part
         if not inputs:
             return

@@ -16,7 +16,6 @@ FORMAT: Final = 1
 
 
 def recorded_then(outcome: Outcome | Exception) -> RecordedOutcome:
-    """The outcome as it was recorded."""
     now = recorded(outcome)
     if not isinstance(outcome, Scheduled | Refused):
         return now

@@ -18,7 +18,6 @@ SCORES: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder(enc_hook=floa
 
 
 def recorded(outcome: Outcome | Exception) -> RecordedOutcome:
-    """The outcome as it is recorded."""
     if isinstance(outcome, Scheduled):
         selection, sight = outcome.selection, outcome.sight
         legs = selection.legs

@@ -240,7 +240,6 @@ class EngineBlocks:
         return list(self._ranks)
 
     def note_lost_events(self, rank: int) -> None:
-        """Events of one rank were lost."""
         self._of(rank).note_lost_events()
 
     def doubt_lower(self, rank: int) -> None:

@@ -96,7 +96,6 @@ class NameClaims:
             self._since = now
 
     def due(self, now: float) -> bool:
-        """Whether to claim the name now."""
         gap = now - self._claimed_at
         return gap >= TIMES.announce_s or (self._due and gap >= ANSWER_GAP_S)
 

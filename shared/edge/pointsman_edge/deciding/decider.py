@@ -169,11 +169,9 @@ class EngineLoad:
         self._failed: dict[str, float] = {}
 
     def begin_attempt(self, worker: str) -> None:
-        """An attempt begins."""
         self._open[worker] = self._open.get(worker, 0) + 1
 
     def end_attempt(self, worker: str) -> None:
-        """The attempt has ended."""
         left = self._open[worker] - 1
         if left:
             self._open[worker] = left

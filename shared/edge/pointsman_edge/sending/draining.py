@@ -40,7 +40,6 @@ class DrainingEngines:
                 self._moves_at.pop(key, None)
 
     def is_draining(self, pool: str, worker: str) -> bool:
-        """Whether an engine drains."""
         return (pool, worker) in self._moves_at
 
     def find_overdue(self, now: float) -> list[OverdueDrain]:

@@ -73,7 +73,6 @@ class ProviderBook:
         return self._of(policy).get(name or "")
 
     def build_question(self, provider: Resolved, asking: ProviderRequestParts) -> ProviderQuestion:
-        """The request for this provider."""
         target = asking.target
         body = edited_body(asking.body, outward(self._kept(provider, asking)), target.model)
         sent = provider.client.parts_of(asking.headers, asking.query, asking.traceparent)

@@ -96,7 +96,6 @@ async def chat_tools(engine: ProbedEngine) -> str:
 
 
 async def chat_tools_stream(engine: ProbedEngine) -> str:
-    """A tool call, streamed."""
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": 200, "tools": [_TOOL], "tool_choice": _NAMED}
     events = (await engine.post_request(CHAT, body | {"stream": True})).read_events()
     pieces = [member(event, "choices", 0, "delta", "tool_calls", 0, "function", "arguments") for event in events]

@@ -30,7 +30,6 @@ async def health(engine: ProbedEngine) -> str:
 
 
 async def version(engine: ProbedEngine) -> str:
-    """`/version`."""
     return await version_of(engine)
 
 

@@ -193,7 +193,6 @@ class Budgets:
                     book.has_changed = True
 
     def publish_warnings(self) -> None:
-        """Publish warnings."""
         for book in self._keeper.kept_books():
             self._tell(book.budgets)
 

@@ -86,7 +86,6 @@ class ShardSnapshots:
             await self._known.wait()
 
     def newest_of(self, shard: int) -> LimitShard | None:
-        """The newest snapshot."""
         entry = self._records.get(shard)
         if entry is None:
             return None

@@ -64,7 +64,6 @@ class ScheduleRequest(Struct, eq=False):
         return self.lora is None and self.facts.session is None and self.facts.subset is None
 
     def wishes(self, fact: Wish) -> bool:
-        """Whether it has this fact."""
         match fact:
             case "lora":
                 return self.lora is not None

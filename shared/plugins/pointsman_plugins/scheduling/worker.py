@@ -82,7 +82,6 @@ class Hold(Struct, eq=False):
     """Of a leg that computed the prompt: how long ago that was when the answer began; None where that is unknown."""
 
     request: RequestKey = "", ""
-    """The request that it is for."""
     key: HoldKey = "", "", ""
     """Its name among all reservations."""
 
@@ -236,7 +235,6 @@ class Worker:
 
     @property
     def reports_load(self) -> bool:
-        """Whether it reports load at all."""
         unknown = self.report is not None and self.report.load_unknown != ""
         return not unknown and self.registration.engine != OPAQUE
 

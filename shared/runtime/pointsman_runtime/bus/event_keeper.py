@@ -54,7 +54,6 @@ class EventKeeper:
             self.held.forget_sent()
 
     def attach_connection(self, publish: Publish) -> None:
-        """There is a connection."""
         self._publish = publish
         self._watch()
 

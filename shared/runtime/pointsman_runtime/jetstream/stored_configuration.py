@@ -64,7 +64,6 @@ class StoredConfiguration:
 
 
 async def revisions_of(js: JetStreamContext) -> list[StoredRevision]:
-    """See `StoredConfiguration.list_revisions`."""
     try:
         entries = await _history(await js.key_value(CONFIG_BUCKET))
     except (KeyNotFoundError, NotFoundError):

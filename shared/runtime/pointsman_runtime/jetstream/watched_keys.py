@@ -44,7 +44,6 @@ class WatchedKeys:
         """Whether there was a time since the last listing in which no key could be renewed."""
 
     def begin_listing(self, now: float) -> None:
-        """A new listing begins."""
         if self._ttl_s is None:
             self._unseen = set(self._renewed)
             return

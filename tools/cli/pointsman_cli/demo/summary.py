@@ -26,7 +26,6 @@ class Measures:
         """Worker → prompt tokens; `cached` is the part that came from its KV cache."""
 
     def add_answer(self, answer: ClientAnswer) -> None:
-        """A client has its answer."""
         self.answers.append(answer)
 
     def add_completion(self, event: ResponseCompleted) -> None:

@@ -113,7 +113,6 @@ def table(sums: UsageSums, by: tuple[str, ...]) -> Table:
 
 
 def total(rows: tuple[UsageSum, ...]) -> UsageSum:
-    """All rows as one."""
     names = [name for name, value in asdict(UsageSum()).items() if value == 0 and name != "cost_nanos"]
     sums = {name: sum(getattr(row, name) for row in rows) for name in names}
     return read_fields(UsageSum, {**sums, "cost_nanos": sum(cost(row) for row in rows)})

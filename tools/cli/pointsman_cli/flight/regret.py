@@ -101,7 +101,6 @@ def seconds(us: int) -> str:
 
 
 def mean(us: int, requests: int) -> str:
-    """Regret of one request."""
     return f"{us / requests / 1e3:,.1f} ms" if requests else "-"
 
 

@@ -22,16 +22,13 @@ class AbsentOutside:
         timeout_s: float,
         private: bool,
     ) -> JsonValue:
-        """See `Outside.post`."""
         del document, credential, headers, timeout_s, private
         raise DetectorFailed(f"{url} isn't asked here")
 
     def read(self, path: str) -> bytes:
-        """See `Outside.read`."""
         return Path(path).read_bytes()
 
     def embedder(self, folder: str) -> TextEmbedder:
-        """See `Outside.embedder`."""
         return _NoModel(folder)
 
 

@@ -77,7 +77,6 @@ def answers(response: Iterable[StageUse], everywhere: Iterable[StageUse], sees: 
 
 
 def mode_of(use: StageUse) -> str:
-    """See `Row.mode`."""
     return "off" if use.mode == "off" else "shadow" if use.shadow else "enforce"
 
 

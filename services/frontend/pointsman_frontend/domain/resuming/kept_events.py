@@ -40,9 +40,7 @@ class StreamKeeper(Protocol):
         """Keep whole events; returns them as the client gets them."""
         ...
 
-    def read_stream(self) -> PassedStream:
-        """All that has passed."""
-        ...
+    def read_stream(self) -> PassedStream: ...
 
 
 class KeptTokens:
@@ -98,7 +96,6 @@ class KeptTokens:
         return without_ids(data) if self._hides else data
 
     def read_stream(self) -> PassedStream:
-        """All that has passed."""
         stream = self._begun_stream()
         if self._prompt is not None:
             stream.take_prompt(read_ids((self._prompt,)))
@@ -173,7 +170,6 @@ class KeptChoices:
         return without_ids(data) if self._hides else data
 
     def read_stream(self) -> PassedStream:
-        """All that has passed."""
         self._stream.read_events(b"".join(self._recent))
         self._recent.clear()
         return self._stream

@@ -237,7 +237,6 @@ def said(members: Answer) -> tuple[str, bool, bool]:
 
 
 def _thought_in(members: Answer) -> tuple[str, tuple[str, ...]]:
-    """A thought, and the members that have it."""
     parts = cast("Answer", members["delta"])
     names = tuple(name for name in _THOUGHTS if parts.get(name))
     return str(parts[names[0]]), names

@@ -62,7 +62,6 @@ class PluginAuth(httpx2.Auth):
         self._ends_at: float | None = None
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """As httpx has it."""
         if self._token and (self._ends_at is None or time.time() < self._ends_at - EARLY_S):
             request.headers["Authorization"] = f"Bearer {self._token}"
             answer = yield request

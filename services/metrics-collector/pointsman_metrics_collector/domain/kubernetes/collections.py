@@ -81,7 +81,6 @@ def inference_pool(namespace: str, name: str) -> Collection[InferencePool]:
 
 
 def pods(namespace: str, labels: dict[str, str]) -> Collection[Pod]:
-    """Pods that have these labels."""
     return Collection(Pod, "v1", "pods", namespace, labels=tuple(sorted(labels.items())))
 
 

@@ -89,7 +89,6 @@ class RoomQueue:
 
     @property
     def look_at(self) -> float:
-        """When to look for room."""
         return self._look_at
 
     def bind_next(self, now: float, scheduler: str, engines: SeesRoom | None) -> list[Bound]:

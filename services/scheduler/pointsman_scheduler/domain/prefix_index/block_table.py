@@ -121,7 +121,6 @@ class BlockTable:
         return np.concatenate((within, np.array(more, dtype=np.int64))) if more else within
 
     def hashes_at(self, places: Ints) -> Blocks:
-        """The hashes at these places."""
         return self._hashes.take(places)
 
     def _bucket_of(self, blocks: Blocks) -> Ints:

@@ -113,7 +113,6 @@ class Masks:
         self._free.append(bit)
 
     def hold(self, blocks: Iterable[int], bit: int) -> None:
-        """This life holds these blocks."""
         masks, known = self.held, self._known
         self._asked = None
         # Neighbouring blocks mostly have the same holders.

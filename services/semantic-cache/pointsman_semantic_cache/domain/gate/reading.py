@@ -38,7 +38,6 @@ _LONGEST_SYMBOL: Final = 4
 
 
 def read(text: str) -> Signature:
-    """The signature of a text."""
     return _Reader(plain(text.translate(_APOSTROPHES))).read_signature()
 
 
@@ -68,7 +67,6 @@ class _Reader:
         self._currency: int | None = None
 
     def read_signature(self) -> Signature:
-        """Read all of it."""
         latin = self._language.startswith("latin")
         foreign: list[int] = []
         for token in self._tokens:
@@ -145,7 +143,6 @@ class _Reader:
             self._currency = None
 
     def _unit(self, token: Token, word: str) -> bool:
-        """Whether it is one."""
         exact = (token.after_number or word in DATA_UNITS) and _case_counts(token.text)
         if exact:
             self._marks.append(hashed(token.text))

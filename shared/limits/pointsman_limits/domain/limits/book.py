@@ -33,7 +33,6 @@ class _Found(msgspec.Struct, frozen=True, gc=False):
     scope: str
     """That they are counted in."""
     counters: tuple[tuple[UseCounter, LimitWindow], ...]
-    """With the window of each."""
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):

@@ -57,7 +57,6 @@ class Journal:
             del heard[next(iter(heard))]
 
     def grants_after(self, shard: int, number: int) -> Iterator[LimitGrant]:
-        """The grants after the grant of this number."""
         return (granted for granted, _ in self._grants.get(shard, {}).values() if granted.number > number)
 
     def continues_snapshot(self, state: LimitShard, since: float) -> bool:

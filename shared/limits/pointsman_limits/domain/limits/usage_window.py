@@ -61,7 +61,6 @@ class UsageWindow:
         return max(0.0, (self._first + len(self._slots) + SLOTS) * self.width - now)
 
     def add_usage(self, tokens: float, now: float) -> None:
-        """Add usage now."""
         slot = int(now / self.width)
         if self._first < slot - SLOTS:
             self._forget(slot - SLOTS)
