@@ -63,6 +63,7 @@ check-imports: environment
 	$(RUN)/lint-imports
 check-structure: environment
 	$(RUN)/python scripts/structure.py
+	$(RUN)/python scripts/write_scheduler_plugins.py --check
 check-contracts: environment
 	$(RUN)/python -m pointsman_contracts export --check
 	$(RUN)/python -m pointsman_contracts compat
@@ -81,6 +82,7 @@ generate: environment ## Write what is generated: schemas, AsyncAPI, permissions
 	$(RUN)/pointsman nats permissions > deploy/nats/permissions.conf
 	$(RUN)/pointsman config reference > docs/configuration-reference.md
 	$(RUN)/python scripts/write_engines_document.py
+	$(RUN)/python scripts/write_scheduler_plugins.py
 	$(RUN)/python scripts/render_manifests.py
 
 test-isolated: environment ## Run each member's tests with nothing installed but what it declares

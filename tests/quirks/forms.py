@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pointsman_providers.testing import aws_message
+from pointsman_testing.provider_messages import aws_message
 
 Part = str | bytes | tuple[Any, ...]
 Json = dict[str, Any]

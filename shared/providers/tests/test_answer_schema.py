@@ -9,7 +9,7 @@ from pointsman_apis.streams import named_event
 from pointsman_core.config import Provider
 from pointsman_providers.answer_schema import answer_schema
 from pointsman_providers.kinds import KINDS
-from pointsman_providers.testing import ask
+from pointsman_testing.provider_messages import ask
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -11,8 +11,8 @@ from pointsman_contracts.response import SpecialTokens
 from pointsman_core.refusal import Refusal
 from pointsman_providers.anthropic import Anthropic
 from pointsman_providers.errors import BrokenAnswer
-from pointsman_providers.testing import TOOL, USER, ask, chunks, in_pieces
 from pointsman_providers.thoughts import Thought
+from pointsman_testing.provider_messages import TOOL, USER, ask, chunks, in_pieces
 
 FORMAT = Anthropic(4096)
 

@@ -10,7 +10,7 @@ from pointsman_contracts.response import SpecialTokens, Usage
 from pointsman_core.refusal import Refusal
 from pointsman_providers.bedrock import Bedrock
 from pointsman_providers.errors import BrokenAnswer
-from pointsman_providers.testing import TOOL, USER, ask, aws_message, chunks, in_pieces
+from pointsman_testing.provider_messages import TOOL, USER, ask, aws_message, chunks, in_pieces
 
 FORMAT = Bedrock()
 

@@ -7,7 +7,7 @@ import pytest
 
 from pointsman_core.config import Provider
 from pointsman_providers.kinds import KINDS
-from pointsman_providers.testing import ask, aws_message
+from pointsman_testing.provider_messages import ask, aws_message
 
 
 def _call(index: int | None, identity: str | None, arguments: str) -> dict[str, Any]:

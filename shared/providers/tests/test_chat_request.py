@@ -12,7 +12,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_providers.anthropic import Anthropic
 from pointsman_providers.bedrock import Bedrock
 from pointsman_providers.exchange import Format, ProviderCall
-from pointsman_providers.testing import ask
+from pointsman_testing.provider_messages import ask
 
 Strategy = st.SearchStrategy[Any]
 

@@ -8,7 +8,7 @@ from pointsman_core.config.model import Config
 from pointsman_providers.exchange import FromClient
 from pointsman_providers.kinds import KINDS
 from pointsman_providers.resolve import resolve
-from pointsman_providers.testing import ask
+from pointsman_testing.provider_messages import ask
 
 CANARY = "canary-5521"
 CREDENTIALS = [

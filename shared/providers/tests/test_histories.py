@@ -16,8 +16,8 @@ from pydantic import JsonValue
 
 from pointsman_core.config import Provider
 from pointsman_providers.kinds import KINDS
-from pointsman_providers.testing import ask
 from pointsman_testing.makers import problems
+from pointsman_testing.provider_messages import ask
 
 CONVERSATIONS: Final = int(os.environ.get("CONVERSATIONS", "60"))
 Message = dict[str, Any]

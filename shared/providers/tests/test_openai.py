@@ -11,8 +11,8 @@ from pointsman_providers.azure import Azure
 from pointsman_providers.errors import BrokenAnswer
 from pointsman_providers.exchange import Format
 from pointsman_providers.openai import OpenAI
-from pointsman_providers.testing import ask, in_pieces
 from pointsman_providers.vertex import Vertex
+from pointsman_testing.provider_messages import ask, in_pieces
 
 
 def _event(document: JsonValue) -> bytes:

@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from pointsman_providers.anthropic import Anthropic
 from pointsman_providers.bedrock import Bedrock
-from pointsman_providers.testing import ask, aws_message, chunks
 from pointsman_providers.thoughts import Thought
+from pointsman_testing.provider_messages import ask, aws_message, chunks
 
 CLAUDE = "anthropic.claude-x"
 USER: JsonValue = {"role": "user", "content": "x"}

@@ -13,8 +13,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from pointsman_providers.kinds import KINDS
-from pointsman_providers.testing import aws_message
 from pointsman_testing.makers import load, problems
+from pointsman_testing.provider_messages import aws_message
 
 WORDS: Final = ("Hello", " from", " far")
 """The words of every answer; each is an event of a stream."""

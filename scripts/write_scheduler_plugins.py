@@ -1,6 +1,6 @@
-"""`python -m pointsman_scheduler.catalogue [--check]`: the part of the README that lists extension points and plugins.
+"""Write the part of the scheduler's README that lists extension points and plugins, from its registries.
 
-It is generated from the registries, so every plugin is documented.
+python scripts/write_scheduler_plugins.py [--check]
 """
 
 import argparse
@@ -18,8 +18,8 @@ from pointsman_plugins.plugin import Plugin
 from pointsman_plugins.registry import Registry
 from pointsman_scheduler.plugins import registries
 
-README: Final = Path(__file__).resolve().parent.parent / "README.md"
-BEGIN: Final = "<!-- plugins: written by `python -m pointsman_scheduler.catalogue` -->\n"
+README: Final = Path(__file__).resolve().parents[1] / "services/scheduler/README.md"
+BEGIN: Final = "<!-- plugins: written by scripts/write_scheduler_plugins.py -->\n"
 END: Final = "<!-- plugins: end -->\n"
 
 
@@ -76,7 +76,7 @@ def _words(of: type) -> str:
 
 def main() -> int:
     """Return 0 when the README is up to date, or was updated."""
-    parser = argparse.ArgumentParser(prog="python -m pointsman_scheduler.catalogue", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail when the README is stale")
     check: bool = parser.parse_args().check
     text = README.read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def main() -> int:
     if current == text:
         return 0
     if check:
-        sys.stderr.write(f"{README} is stale; run: python -m pointsman_scheduler.catalogue\n")
+        sys.stderr.write(f"{README} is stale; run: python scripts/write_scheduler_plugins.py\n")
         return 1
     README.write_text(current, encoding="utf-8")
     return 0

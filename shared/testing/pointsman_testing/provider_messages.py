@@ -1,4 +1,4 @@
-"""Requests to providers and an encoder of AWS's event stream, for tests. Never imported by product code."""
+"""Requests to providers, and an encoder of AWS's event stream."""
 
 import binascii
 import itertools
