@@ -32,6 +32,10 @@ def test_the_page_lists_no_file_twice() -> None:
     assert len(LISTED) == len(set(LISTED))
 
 
+def test_a_part_of_the_page_has_at_most_40_files() -> None:
+    assert max(part.count(".py` |") for part in PAGE.split("\n## ")) <= 40
+
+
 def test_each_request_enters_every_file_of_the_page(entered: set[str]) -> None:
     assert [file for file in LISTED if file not in entered and not file.startswith(BY_TIMERS)] == []
 
