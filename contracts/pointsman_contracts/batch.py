@@ -148,7 +148,7 @@ class LineResult(Message, frozen=True, kw_only=True):
 
     custom_id: str
     request_id: str = always("")
-    """Of the request that was answered; empty when none was."""
+    """The id of the request that was answered; empty when none was."""
     status: int | None = None
     """HTTP status of the answer; None when the line has none."""
     error: str = always("")

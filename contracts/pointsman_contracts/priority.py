@@ -3,5 +3,5 @@
 from typing import Final
 
 BATCH_PRIORITY: Final = -100
-"""Of background work: from here down, requests go to an engine only where they delay others by less than a bound, and
-leave it when others come."""
+"""The priority of background work: from here down, requests go to an engine only where they delay others by less than a
+bound, and leave it when others come."""

@@ -272,8 +272,8 @@ class ResponseCompleted(RequestEvent, frozen=True, kw_only=True):
     """Hashes of the full blocks that continue those of the prompt with the answer, as `RequestFacts.blocks`, salted by
     the target. Set where a response processor has found them: `worker` has computed them."""
     confidence: AnswerConfidence | None = None
-    """Of the answer that the client got; None without a cascade. An `unconfident` one was given because no larger model
-    answered."""
+    """The confidence of the answer that the client got; None without a cascade. An `unconfident` one was given because
+    no larger model answered."""
     unused: tuple[UnusedAnswer, ...] | None = None
     """The answers of the other models of a cascade. Their usage and cost aren't part of `usage` and `cost_nanos`;
     budgets and limits count all of them."""

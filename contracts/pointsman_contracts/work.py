@@ -42,7 +42,7 @@ class WorkResult(Message, frozen=True, kw_only=True):
     sequence: int
     """The item's number in the stream `PM_WORK`, as the server's acknowledgement told the producer."""
     request_id: str = always("")
-    """Of the request that was answered; empty when none was."""
+    """The id of the request that was answered; empty when none was."""
     status: int | None = None
     """HTTP status of the answer; None when there is none."""
     body: JsonValue = None

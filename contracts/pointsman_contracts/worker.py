@@ -118,7 +118,7 @@ class WorkerClaim(Message, frozen=True, kw_only=True):
     pool: str
     agent: str
     url: str
-    """Of its engine, as edges reach it."""
+    """The engine's URL, as edges reach it."""
     boot_id: str = always("")
     """Life of its engine; empty while unknown."""
     spoken_ms: int = always(0)

@@ -58,7 +58,7 @@ class BatchRun:
         self._completed = 0
         self._failed = 0
         self._tokens: Final[dict[bool, str]] = {}
-        """Of the lent identities, by whether lines risk to expire."""
+        """The tokens of the lent identities, by whether lines risk to expire."""
         self._lending: Final = asyncio.Lock()
         self._working: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()

@@ -70,7 +70,7 @@ class WrongMethod(Refusal):
 
 
 NOWHERE: Final = Route(UNKNOWN, "")
-"""Of a path without an API."""
+"""The route of a path without an API."""
 
 
 def route_of(path: str) -> Route | None:

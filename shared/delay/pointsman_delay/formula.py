@@ -134,7 +134,7 @@ class Terms(NamedTuple):
     linear: float
     square: float
     pairs: float
-    """Of `Rates`."""
+    """The last four are from `Rates`."""
 
 
 def ask(

@@ -18,7 +18,7 @@ _PAIR_GAIN: Final = 0.2
 _MOST_PAIRS: Final = 4096
 _LONGEST_MS: Final = 60_000.0
 _FARTHEST: Final = 4.0
-"""Of the logarithm of observed over expected: one observation moves a pair by no more."""
+"""The most by which the logarithm of observed over expected counts: one observation moves a pair by no more."""
 
 Pair = tuple[int, int]
 """Lives of the engine that computes the prompt and of the one that answers."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
-"""Of length 1."""
+"""A vector of length 1."""
 
 
 LONGEST: Final = 4096

@@ -24,7 +24,7 @@ class Rank:
     place: int
     """By which a request asks for it."""
     label: str
-    """Of its samples among the engine's metrics: its number among the ranks of all servers."""
+    """The label of its samples among the engine's metrics: its number among the ranks of all servers."""
 
     @property
     def number(self) -> int:

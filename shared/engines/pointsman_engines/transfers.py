@@ -78,7 +78,7 @@ class Leg(NamedTuple):
 
     api: str
     host: str
-    """Of the engine that computes the prompt, as the answering engine reaches it."""
+    """The host of the engine that computes the prompt, as the answering engine reaches it."""
     port: int
     """At which SGLang's engines find each other."""
     number: int

@@ -64,11 +64,12 @@ class LoggedRecord(NamedTuple):
     """One record with its place."""
 
     number: int
-    """Of the input, counted from 1 in each life of the scheduler; of a record that isn't one, the last input's."""
+    """The input's number, counted from 1 in each life of the scheduler; of a record that isn't one, the last
+    input's."""
     record: AnyRecord
     segment: "Segment"
     offset: int
-    """Of its frame."""
+    """The place of its frame in the file, in bytes."""
 
 
 @dataclass(slots=True, eq=False)

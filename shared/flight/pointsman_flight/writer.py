@@ -33,7 +33,7 @@ class SegmentWriter:
         directory.mkdir(parents=True, exist_ok=True)
         self._encoder: Final = msgspec.msgpack.Encoder()
         self.chain = 0
-        """Of the last frame that was made."""
+        """The checksum of the last frame that was made."""
         self.size = 0
         """Bytes written."""
         self._file: Final[FileIO] = self.path.open("xb", buffering=0)

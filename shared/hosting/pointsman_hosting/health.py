@@ -21,7 +21,7 @@ LONGEST_WAIT_S = 300.0
 """More is cut in a `/ready?wait_s=`."""
 _LOOK_S = 0.1
 DRAINED = "/drained"
-"""Of an agent: 200 once its engine has nothing left, e.g. for the hook that Kubernetes waits for before it ends the
+"""An agent's path: 200 once its engine has nothing left, e.g. for the hook that Kubernetes waits for before it ends the
 engine."""
 
 _write_openmetrics, _OPENMETRICS = exposition.choose_encoder("application/openmetrics-text")

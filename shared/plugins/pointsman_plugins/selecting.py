@@ -122,7 +122,7 @@ class PromptEmbedding(NamedTuple):
     by: str
     """The embedder's name; vectors of different names can't be compared."""
     vector: "NDArray[np.float32] | None"
-    """Of length 1."""
+    """A vector of length 1."""
     missing: str = ""
     """Why there is no vector, in a few words; empty for a request without text."""
 

@@ -30,7 +30,7 @@ _EXTRAS: Final = ("top_k", "thinking", "cache_control")
 """Fields of this API that a chat may have besides OpenAI's."""
 IDS: Final = CallIds(64)
 LONGEST_NAME: Final = 128
-"""Of a tool; of `[a-zA-Z0-9_-]` (https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use)."""
+"""The longest name of a tool, of `[a-zA-Z0-9_-]` (https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use)."""
 
 
 class Anthropic:

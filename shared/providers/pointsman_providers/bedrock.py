@@ -30,7 +30,8 @@ _WHO: Final = "AWS Bedrock"
 _IMAGES: Final = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
 IDS: Final = CallIds(64)
 LONGEST_NAME: Final = 64
-"""Of a tool; botocore's service model has both, and `[a-zA-Z0-9_-]` for names. Reports have the same for ids."""
+"""The longest name of a tool; botocore's service model has it, and `[a-zA-Z0-9_-]` for names. Reports have the same for
+ids."""
 _BETA: Final = "anthropic-beta"
 """Converse takes betas as a field of the model's own."""
 _NOTHING: Final = "(no output)"

@@ -31,7 +31,8 @@ FINISH: Final = {
 }
 """OpenAI's `finish_reason` for each `stopReason`."""
 _MALFORMED: Final = frozenset({"malformed_model_output", "malformed_tool_use"})
-"""Of answers that Bedrock itself couldn't read: a client would take one for a complete answer without its tool call."""
+"""The stop reasons of answers that Bedrock itself couldn't read: a client would take one for a complete answer without
+its tool call."""
 
 Fields = Mapping[str, JsonValue]
 

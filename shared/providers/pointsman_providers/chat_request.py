@@ -63,7 +63,7 @@ class Tool(NamedTuple):
     name: str
     description: str | None
     schema: Fields
-    """Of an object."""
+    """The JSON schema of an object."""
     strict: bool | None
     cache: CacheMark | None = None
 

@@ -17,7 +17,7 @@ _QUOTAS: Final = (
 )
 _PAUSING: Final = frozenset({429, 503, 529})
 _MILLISECONDS: Final = ("retry-after-ms", "x-ms-retry-after-ms")
-"""Of Azure, beside `retry-after` in whole seconds (Azure/azure-sdk-for-python #9092)."""
+"""Azure's headers, beside `retry-after` in whole seconds (Azure/azure-sdk-for-python #9092)."""
 
 
 class ProviderLimits(NamedTuple):

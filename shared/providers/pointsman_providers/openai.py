@@ -29,8 +29,8 @@ _DIALECTS: Final = {
     "api.groq.com": ChatDialect(strict=True),
     "api.mistral.ai": ChatDialect("mistral", strict=True),
 }
-"""Of services that refuse other members of messages or other ids (suitenumerique/conversations #402, QwenLM/qwen-code
-#3304)."""
+"""The dialects of services that refuse other members of messages or other ids (suitenumerique/conversations #402,
+QwenLM/qwen-code #3304)."""
 
 
 def dialect_of(provider: Provider, dialect: ChatDialect | None = None) -> ChatDialect:

@@ -20,7 +20,7 @@ class Thought(NamedTuple):
 
     text: str
     signature: str
-    """Of the text; for redacted reasoning its encrypted content."""
+    """The text's signature; for redacted reasoning its encrypted content."""
     redacted: bool = False
 
     def detail(self, model: str, index: int) -> dict[str, JsonValue]:

@@ -74,7 +74,7 @@ class BackgroundPolicy:
         self._running: Final[dict[int, EngineSequence]] = {}
         self._waiting = 0
         self._attempts: Final[dict[int, int]] = {}
-        """Of requests that were stopped."""
+        """How often each request was stopped."""
         self._again: Final[deque[int]] = deque()
         self.ended: Final[list[float]] = []
         """When each answer of the batch ended."""
@@ -179,11 +179,12 @@ class Filled(NamedTuple):
     ttft_p99: float
     itl_mean: float
     itl_p99: float
-    """Of the requests' mean times between tokens."""
+    """A quantile of the requests' mean times between tokens."""
     background_per_s: float
     """Answers of the batch, until the last arrival."""
     used: float
-    """Of the room that the bound allowed: requests of the batch that ran, over those that it allowed, in [0,1]."""
+    """The used part of the room that the bound allowed: requests of the batch that ran, over those that it allowed, in
+    [0,1]."""
     stops: int
 
 

@@ -34,7 +34,7 @@ _SUB_AGENTS: Final = 0.012
 """Chance of a step to start sub-agents; one to four of them run at a time."""
 _STEPS_OF_SUB_AGENT: Final = (7, 1.55)
 _STEPS: Final = (2.5, 1.6)
-"""Of one user request: median and spread."""
+"""The steps of one user request: median and spread."""
 _FRESH: Final = (251, 1.77)
 """Tokens that a step adds besides the last answer."""
 _ANSWER: Final = (214, 1.34)

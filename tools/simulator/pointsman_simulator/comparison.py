@@ -38,7 +38,7 @@ class Setting:
     kv_events: bool = True
     """Whether engines publish what is in their caches."""
     speeds: tuple[float, ...] = ()
-    """Of the engines, relative to `engine`; all 1 when empty."""
+    """The speeds of the engines, relative to `engine`; all 1 when empty."""
     ranks: int = 1
     """Data-parallel ranks of an engine."""
     schedulers: int = 1

@@ -25,7 +25,7 @@ class Regret(NamedTuple):
     judged: int = 0
     regret_us: int = 0
     cost_us: int = 0
-    """Of the chosen engines."""
+    """The cost of the chosen engines."""
 
     @property
     def mean_ms(self) -> float:

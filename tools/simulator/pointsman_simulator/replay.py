@@ -30,7 +30,7 @@ class ReplayOptions:
     scale: float = 1.0
     """The trace's arrivals, times as fast."""
     requests: int = 4000
-    """Of the synthetic workload."""
+    """Requests of the synthetic workload."""
     rate: float = 4.0
     """Requests a second of the synthetic workload."""
     workers: int = 4
@@ -38,7 +38,7 @@ class ReplayOptions:
     ranks: int = 1
     """Data-parallel ranks of an engine: each is an endpoint, with a cache and a batch of its own."""
     speeds: tuple[float, ...] = ()
-    """Of the engines, relative to `engine`; all 1 when empty."""
+    """The speeds of the engines, relative to `engine`; all 1 when empty."""
     schedulers: int = 1
     """That share the requests of the project's own policies."""
     policies: tuple[str, ...] = ()

@@ -36,7 +36,8 @@ _SESSION_COLUMNS: Final = (
     _Column("session_p95", "session", "p95", "{:.0f}", 9),
     _Column("reuse_possible", "of all", "reuse", "{:.3f}", 7),
 )
-"""Of traces with sessions: the time of a whole session, and the reuse as a share of what one endless cache has."""
+"""The figures of traces with sessions: the time of a whole session, and the reuse as a share of what one endless cache
+has."""
 _NAME_WIDTH: Final = 16
 
 

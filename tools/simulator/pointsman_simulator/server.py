@@ -28,7 +28,7 @@ _LARGEST_BODY: Final = 256 * 1024 * 1024
 class ServerConfig:
     model: ModelConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
-    """Of each rank."""
+    """The engine of each rank."""
     ranks: int = 1
     """Data-parallel ranks."""
     host: str = "127.0.0.1"

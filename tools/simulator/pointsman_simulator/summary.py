@@ -30,13 +30,13 @@ class Summary:
     imbalance: float
     """Busiest worker's prompt and output tokens over the mean of all workers, at least 1."""
     regret_mean: float = 0.0
-    """Of a judged request, as docs/regret.md defines it."""
+    """The mean regret of a judged request, as docs/regret.md defines it."""
     judged: int = 0
     """Requests that were judged: the first ones teach the judge."""
     session_p95: float = 0.0
     """From the arrival of a session's first request to the end of its last one; 0 in a trace without sessions."""
     reuse_possible: float = 0.0
-    """Of a trace with sessions: `reuse` as a share of what one endless cache has; 0 where nothing can be reused."""
+    """For a trace with sessions: `reuse` as a share of what one endless cache has; 0 where nothing can be reused."""
     by_length: tuple[LengthMean, ...] = ()
     slowdowns: tuple[float, ...] = ()
     """At the percentiles of `curves`."""

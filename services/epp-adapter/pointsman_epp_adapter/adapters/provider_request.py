@@ -39,7 +39,7 @@ class ProviderRequest(NamedTuple):
     model: str
     call: ProviderCall
     edits: Sequence[BodyEdit]
-    """Of the decision."""
+    """The decision's edits."""
 
 
 class ProviderRequests:

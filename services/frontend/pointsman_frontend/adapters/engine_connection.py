@@ -93,7 +93,7 @@ class EngineConnection(asyncio.Protocol):
         """When the engine sent something last, or the request was sent; monotonic."""
         self._limits: EngineLimits = cast("EngineLimits", None)
         self.status = 0
-        """Of the answer; 0 before its head is complete."""
+        """The answer's status; 0 before its head is complete."""
         self.headers: list[tuple[bytes, bytes]] = []
         self.complete = False
         """The whole answer has arrived."""

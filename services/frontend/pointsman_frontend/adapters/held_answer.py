@@ -56,7 +56,7 @@ class HeldAnswer:
         self.status = 0
         self.complete = False
         self.confidence: AnswerConfidence | None = None
-        """Of the part by which it was judged: it leaves as it comes."""
+        """The confidence of the part by which it was judged: it leaves as it comes."""
 
     @property
     def started(self) -> bool:

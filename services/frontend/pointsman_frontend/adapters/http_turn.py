@@ -32,7 +32,7 @@ Headers = list[Header]
 
 _log = Log("http")
 _Names = tuple[list[bytes] | None, int | None, int | None]
-"""Of a list of names: the same in lower case where they aren't so, and which of them is `Content-Length` and which
+"""For a list of names: the same in lower case where they aren't so, and which of them is `Content-Length` and which
 `Connection`."""
 _seen: dict[tuple[bytes, ...], _Names] = {}
 """Lists of names that were checked."""

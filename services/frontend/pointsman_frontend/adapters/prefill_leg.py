@@ -36,9 +36,10 @@ from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_runtime.telling.logs import Log
 
 MOST_BYTES: Final = 2**24
-"""Of the prefill leg's answer; TensorRT-LLM's has the tokens of the prompt."""
+"""The longest answer of a prefill leg; TensorRT-LLM's has the tokens of the prompt."""
 PART_OF_TIME: Final = 0.5
-"""Of the time that the request has left: the rest is for an endpoint that must compute the prompt after all."""
+"""Its part of the time that the request has left: the rest is for an endpoint that must compute the prompt after
+all."""
 GRACE_S: Final = 1.0
 KEPT_S: Final = 20.0
 """An engine keeps a prompt for another one: vLLM's `kv_lease_duration` is 30 s, from which a step and the way are

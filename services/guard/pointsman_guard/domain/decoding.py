@@ -41,7 +41,7 @@ _PERCENT: Final = r"[A-Za-z0-9_.~+-]*(?:%[0-9a-fA-F]{2}[A-Za-z0-9_.~+-]*){3,}"
 _ENTITIES: Final = r"(?:&#(?:x[0-9a-fA-F]{1,6}|[0-9]{1,7});?\s?){3,}"
 _BRACED: Final = r"(?:\\u\{[0-9a-fA-F]{1,6}\}\s?){3,}"
 _ESCAPES: Final = r"(?:\\u[0-9a-fA-F]{4}\s?){3,}"
-"""Of JSON. Those of the text itself are read by `escapes`, which knows their places."""
+"""JSON's escapes. Those of the text itself are read by `escapes`, which knows their places."""
 _BINARY: Final = r"(?:[01]{8}\s?){6,}"
 _DECIMAL: Final = (
     r"\b(?:(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])[\s,;]{1,2}){9,}(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])\b"

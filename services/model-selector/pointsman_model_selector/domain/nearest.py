@@ -40,7 +40,7 @@ class Words:
         vectors = [vector(text) for text in texts]
         self._weights: Final = np.asarray(rarity(vectors), np.float32)
         self.rows: Final[Rows] = np.stack([self.row(each) for each in vectors])
-        """Of the texts; zeros for a text without words."""
+        """One row for each text; zeros for a text without words."""
 
     def row(self, words: Vector) -> NDArray[np.float32]:
         """A vector of length 1, or zeros."""

@@ -46,7 +46,7 @@ class _Compared(NamedTuple):
     """The comparison of one prompt."""
 
     shares: Sequence[float]
-    """Of each label."""
+    """The share of each label."""
     remark: str
 
 

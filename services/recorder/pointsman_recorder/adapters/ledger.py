@@ -37,7 +37,7 @@ Later, readers recognize it by its key."""
 
 _TYPE: Final = UsageRecord.address.type_id
 _HEAD: Final = message_headers.build(_TYPE).decode().removesuffix("\r\n") + f"{MESSAGE_ID}: "
-"""Of a record's headers, up to its key."""
+"""The beginning of a record's headers, up to its key."""
 _MOST_WRITTEN: Final = 16384
 """Records that are kept until they are read back; of more, the messages are decoded."""
 

@@ -28,9 +28,9 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     owed: tuple[Owed, ...]
     """The records due to the ledger, for the end of a request; else none."""
     regret: tuple[RegretSum, ...] = ()
-    """Of judged requests: what it adds to rows of the sums."""
+    """The rows that judged requests add to the sums."""
     judge: str = ""
-    """Of judged requests: the name of the recorder that judged."""
+    """The name of the recorder that judged the requests."""
     trace: str | None = None
     """Id of the trace that it belongs to; None for an event that isn't sampled."""
 

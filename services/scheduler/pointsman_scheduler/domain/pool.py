@@ -66,7 +66,7 @@ class PoolScheduler:
         self.policies: tuple[Policy, ...] = ()
         """Those that may still decide, the newest last."""
         self._late: LateBindingPolicy | None = None
-        """Of the newest policy."""
+        """The late binding of the newest policy."""
 
     def use(self, policies: Iterable[Policy]) -> None:
         """Set the policies whose plugins observe responses: those that may still decide."""

@@ -39,7 +39,7 @@ class _Followed(NamedTuple):
 
 
 class _Signs:
-    """Of one engine: empty where a rank did as it was asked, words where another one did."""
+    """The signs of one engine: empty where a rank did as it was asked, words where another one did."""
 
     def __init__(self) -> None:
         self.load: Final[deque[str]] = deque(maxlen=SAMPLES)
@@ -57,7 +57,7 @@ class _Signs:
 
 
 class RankHeeding:
-    """Of the engines of one pool that have several ranks. Call `compare` about twice a second."""
+    """Watches the engines of one pool that have several ranks. Call `compare` about twice a second."""
 
     def __init__(self) -> None:
         self._engines: dict[tuple[str, str], _Signs] = {}

@@ -74,7 +74,7 @@ class _Conversation(Struct, gc=False):
     boot_id: str
     block_tokens: int = 0
     blocks: int = 0
-    """Of the prompt of the last turn that was answered; 0 before."""
+    """Blocks in the prompt of the last turn that was answered; 0 before."""
     marks: bytes = b""
     """Hashes of its last block and of others before it, the last one first."""
     open: int = 0

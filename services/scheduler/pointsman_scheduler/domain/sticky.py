@@ -35,7 +35,7 @@ class Sticky(NamedTuple):
     bound_worker: Callable[[str, float], str | None]
     """The worker that a session is bound to at a monotonic time."""
     unless: frozenset[str]
-    """Of `saturated` and `gone`: where the request is decided as any other then."""
+    """One or both of `saturated` and `gone`: where the request is decided as any other then."""
 
     def stay(self, request: ScheduleRequest, everyone: Candidates) -> Run | None:
         """The run of a session that stays with its engine; None for a request that is decided as any other. Raises

@@ -62,7 +62,7 @@ class Backlog:
         """Inputs to encode. Call `encode` when there are `AT_ONCE`, or `MANY_BYTES` of `hashes`; starts and ends of
         answers leave that to the next decision."""
         self.hashes: Final = bytearray()
-        """Of the blocks in `inputs`, in their order."""
+        """The hashes of the blocks in `inputs`, in their order."""
         self._most: Final = most
         self._encode: Final = msgspec.msgpack.Encoder().encode
         self._full: list[EncodedPart] = []

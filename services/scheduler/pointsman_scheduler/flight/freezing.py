@@ -71,7 +71,7 @@ class Rows(NamedTuple):
     """Tuples of scalars, all of one class: they don't change, so no node is made of each."""
 
     kind: str
-    """Of named tuples, the class; otherwise empty."""
+    """The class of a named tuple; otherwise empty."""
     rows: list[tuple[object, ...]]
 
 

@@ -37,7 +37,7 @@ _DIGESTS: Final = {
     "matched": "held prefixes",
     "scores": "scores",
 }
-"""Of what an outcome's digests are."""
+"""The meaning of an outcome's digests."""
 
 
 class Replayed(NamedTuple):
@@ -45,7 +45,7 @@ class Replayed(NamedTuple):
 
     logged: LoggedRecord
     outcome: Outcome | Exception | None
-    """Of a decision, as it was made again; otherwise None."""
+    """A decision's outcome, as it was made again; otherwise None."""
     difference: str
     """How the result differs from the recorded one; empty when it doesn't."""
 

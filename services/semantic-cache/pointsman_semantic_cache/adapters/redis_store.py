@@ -21,7 +21,7 @@ from pointsman_semantic_cache.domain.entry import CacheEntry, Meaning, Partition
 from pointsman_semantic_cache.domain.store import NEAREST, Near, StoreUnavailable
 
 TIMEOUT_S: Final = 0.3
-"""Of one command: a lookup that takes longer than the model's first token is of no use."""
+"""The timeout of one command: a lookup that takes longer than the model's first token is of no use."""
 CONNECT_S: Final = 2.0
 CONNECTIONS: Final = 8
 COMPARED: Final = 1024

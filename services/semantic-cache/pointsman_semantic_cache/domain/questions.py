@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from pointsman_semantic_cache.domain.entry import Partition
 
 MOST_BYTES: Final = 16 * 2**20
-"""Of all texts; the oldest one is forgotten first."""
+"""The most bytes of all texts; the oldest one is forgotten first."""
 LONGEST_S: Final = 600.0
 """A request that is refused after the lookup never has an answer: its text goes after this."""
 

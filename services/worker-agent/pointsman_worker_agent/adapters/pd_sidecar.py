@@ -35,7 +35,8 @@ from pointsman_runtime.telling.logs import Log
 
 PREFILLER: Final = "x-prefiller-host-port"
 REPORT: Final = "x-pointsman-prefill-leg"
-"""Of an answer: the `LegReport` as JSON, without the worker's name, for the epp-adapter. It removes the header."""
+"""A header of an answer: the `LegReport` as JSON, without the worker's name, for the epp-adapter. It removes the
+header."""
 PREFILLER_RANK: Final = "x-prefiller-rank"
 """`1/8`: the rank among those of the prefiller."""
 _RANK: Final = "x-data-parallel-rank"

@@ -34,7 +34,7 @@ class ProviderRequestParts(NamedTuple):
     asked: str
     """The model's name for the client."""
     edits: Sequence[BodyEdit]
-    """Of the decision."""
+    """The decision's edits."""
     headers: Sequence[tuple[bytes, bytes]]
     """The client's, as stages changed them."""
     query: bytes

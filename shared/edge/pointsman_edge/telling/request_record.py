@@ -56,7 +56,7 @@ class RequestRecord:
     cascaded = False
     """Whether a cascade chooses its model."""
     confidence: AnswerConfidence | None = None
-    """Of the answer that the client gets."""
+    """The confidence of the answer that the client gets."""
     reported: Callable[[], None] | None = None
     """Called once the stream has the end of a batch's line, or the end is lost; None for any other request."""
     makeshift = False

@@ -79,7 +79,7 @@ class Hold(Struct, eq=False):
     load_ms: float = 0.0
     """Predicted until the worker has loaded its adapter; 0 where that is taken to be loaded."""
     handed_ms: float | None = None
-    """Of a leg that computed the prompt: how long ago that was when the answer began; None where that is unknown."""
+    """For a leg that computed the prompt: how long ago that was when the answer began; None where that is unknown."""
 
     request: RequestKey = "", ""
     key: HoldKey = "", "", ""

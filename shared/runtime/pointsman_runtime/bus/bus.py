@@ -36,9 +36,9 @@ class _Channel:
         self.type_id = message.address.type_id
         self.head = message_headers.build(self.type_id).decode().removesuffix("\r\n")
         self.id_head = f"{MESSAGE_ID}: {self.subject}:"
-        """Of an event; its source and sequence follow."""
+        """The beginning of an event's id; source and sequence follow."""
         self.event_head = self.head + self.id_head
-        """Of an event without a trace."""
+        """The head of an event without a trace."""
 
     def headers(self, traceparent: str | None) -> bytes:
         """Those of a message without an id."""

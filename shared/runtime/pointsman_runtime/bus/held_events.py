@@ -85,7 +85,7 @@ class HeldEvents:
         self._owed: Final[deque[Message]] = deque()
         """Sent, and perhaps not stored."""
         self._bytes = 0
-        """Of `_owed` and `_unsent`."""
+        """The size of `_owed` and `_unsent` together."""
         self._again: Final[dict[str, Message]] = {}
         """Sent again, with the answer due, by token."""
         self._again_at = -math.inf

@@ -35,9 +35,9 @@ class Delivery:
         self.message = message
         """The message, or the part of it that a receiver needed, once one has decoded it."""
         self.body = body
-        """Of a request that came as an object."""
+        """The body of a request that came as an object."""
         self.traceparent = traceparent
-        """Of a message that came as an object."""
+        """The trace of a message that came as an object."""
 
 
 Handle = Callable[[Delivery], Coroutine[object, object, None] | None]

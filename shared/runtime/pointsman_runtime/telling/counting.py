@@ -31,7 +31,7 @@ class Count:
 
 
 Bucket = tuple[str, float] | tuple[str, float, Exemplar]
-"""Of a histogram: its bound, the values up to it, and an example of those that are in this bucket alone."""
+"""A histogram's bucket: its bound, the values up to it, and an example of those that are in this bucket alone."""
 
 
 class Distribution:

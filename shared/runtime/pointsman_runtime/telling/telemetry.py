@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 EXPORT_S: Final = 3.0
 """How long a batch may take, tries included: a process waits for its last one before it ends."""
 Kind = Literal["server", "client", "internal"]
-"""Of a span: it answers a peer, asks a peer, or neither."""
+"""The kind of a span: it answers a peer, asks a peer, or neither."""
 Attribute = str | int | float | bool | tuple[str, ...] | None
-"""Of a span; None is left out. Never prompt text."""
+"""A span's attribute; None is left out. Never prompt text."""
 # https://www.w3.org/TR/trace-context/#traceparent-header, version 00. Checked here: the header of a client travels
 # on to every stage whether or not this process exports traces, and OpenTelemetry's propagator needs 15 us to read it.
 _TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")

@@ -61,7 +61,7 @@ class _Telling:
         self._seen: Final = seen
         self._offset_ms: Final = header.unix_ns / 1e6 - header.monotonic * 1000.0
         self._facts: Final[dict[Key, RequestFacts]] = {}
-        """Of requests that wait for their engine: the record of the wait's end doesn't repeat them."""
+        """The facts of requests that wait for their engine: the record of the wait's end doesn't repeat them."""
 
     def events(self) -> Iterator[LoggedEvent]:
         for step in FlightReplay(self._flight, registries()).run():

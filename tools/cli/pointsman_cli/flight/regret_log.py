@@ -34,7 +34,7 @@ class LogSums:
 
     def __init__(self, asked: RegretQuery) -> None:
         self.unjudged: Final[Counter[str]] = Counter()
-        """Of all pools that were asked for."""
+        """The unjudged requests of all pools that were asked for, by reason."""
         self._asked: Final = asked
         self._rows: Final[dict[tuple[str, ...], Counter[str]]] = {}
 

@@ -168,7 +168,7 @@ class Upstreams:
     adapters: Sequence[Address]
     engines: Sequence[Address]
     tls: Mapping[Address, EngineTls]
-    """Of engines with https:// URLs."""
+    """The TLS of engines with https:// URLs."""
 
 
 def plan(folder: RunFolder, port: int, there: Upstreams, gateway: Config) -> Plan:

@@ -40,7 +40,7 @@ class Figure:
     recorded: float
     predicted: float
     scatter_ms: float = 0.0
-    """Of the way to the engine and back, as a standard deviation."""
+    """The standard deviation of the way to the engine and back."""
     chance_ms: float = 0.0
     """By which two runs of this policy on these arrivals differ, as a standard deviation: a choice that comes a few
     milliseconds later changes all that follow."""

@@ -27,7 +27,7 @@ _SIZE_RUNS: Final = 8
 _CLOSE: Final = 0.002
 """Twice improved by less than this share, a fit is done."""
 _DAMPING: Final = 0.1
-"""Of the first step: relative to the information in the times. Divided and multiplied by the following."""
+"""The damping of the first step, relative to the information in the times. Divided and multiplied by the following."""
 _EASE: Final = 4.0
 _MOST_DAMPING: Final = 100.0
 _SIZES: Final = (8192, 2048, 4096, 16384, 1024, 512, 32768)
@@ -49,7 +49,7 @@ _NOISE_MS: Final = (4.0, 4.0)
 _NOISE_SHARE: Final = (0.05, 0.02)
 """Standard deviation of a time until the first token, and of one from there to the end: ms, and a share of the time."""
 _PRIOR_DEVIATION: Final = np.array([20.0, 0.015, 1e-6, 2e-6, 6.0, 60.0, 40.0, 0.2])
-"""Of the coefficients, for engines as fast as the default."""
+"""The deviations of the coefficients, for engines as fast as the default."""
 _PATH: Final = slice(FEATURES, FEATURES + 2)
 _SPEEDS: Final = slice(FEATURES + 2, None)
 """Logarithms, relative to the mean of the kind."""
@@ -94,7 +94,7 @@ class Fit:
     requests: int
     """That it was fitted to."""
     states: "tuple[_State, ...]"
-    """Of each kind of engine; a later fit may begin there."""
+    """The state of each kind of engine; a later fit may begin there."""
 
 
 def fit(
@@ -191,7 +191,7 @@ class _State:
     values: Floats
     prior: Floats
     deviation: Floats
-    """Of the prior."""
+    """The prior's standard deviations."""
     error: float = float("inf")
 
     @property

@@ -32,7 +32,7 @@ class RecordedRequest:
     ok: bool = True
     """Whether the answer was complete, from the engine that it was sent to first."""
     seed: int | None = None
-    """Of its decision: it settles ties and random choices. None when unknown."""
+    """The decision's seed: it settles ties and random choices. None when unknown."""
 
     @property
     def ttft_ms(self) -> float:
@@ -97,7 +97,7 @@ class RecordedPool:
     """In order of arrival."""
     began_unix_ms: float = 0.0
     policy_name: str = ""
-    """Of the scheduling section that was in force."""
+    """The name of the scheduling section that was in force."""
     policy: SchedulingPolicy | None = None
     """None when the log doesn't have it."""
     changes: tuple[FleetChange, ...] = ()

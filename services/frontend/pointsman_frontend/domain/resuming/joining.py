@@ -78,7 +78,7 @@ class Rest:
         """Tokens up to the first text."""
         given = question.tail.removesuffix(question.overlap)
         self._echo: str | None = given if question.form == "text" and len(given) >= _TELLING else None
-        """Of the text that the client has, the part that may still be repeated as a whole."""
+        """The part of the client's text that may still be repeated as a whole."""
         self._held = ""
         """Text that repeats the beginning of the answer so far."""
         self._watched = _Watched(question.tail, stops) if question.form == "text" and stops else None

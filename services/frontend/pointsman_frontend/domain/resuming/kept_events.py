@@ -16,7 +16,7 @@ _FOLDED: Final = 3 * RECENT
 _LARGE: Final = 65536
 """A piece of more bytes becomes numbers at once."""
 _USUAL_END: Final = b"]}]}\n\n"
-"""Of an event with token ids."""
+"""The end of an event with token ids."""
 _BRACKET: Final = len(b":[")
 _BEHIND: Final = len(NAME) + _BRACKET + len(_USUAL_END)
 _NO_IDS: Final = NAME + b":null}]}\n\n"

@@ -20,7 +20,7 @@ Body = dict[str, object]
 APIS: Final = (CHAT, COMPLETIONS)
 """Whose streams can be continued."""
 _DEFAULT_MAX_TOKENS: Final = 16
-"""Of completions without `max_tokens` (https://platform.openai.com/docs/api-reference/completions/create)."""
+"""The default of completions without `max_tokens` (https://platform.openai.com/docs/api-reference/completions/create)."""
 _LAST_SEED: Final = 2**63 - 1
 _BIAS: Final = 100.0
 """Largest `logit_bias`."""

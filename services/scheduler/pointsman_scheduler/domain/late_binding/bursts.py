@@ -32,7 +32,7 @@ class Bursts:
         self._delay = 0.0
         """From this scheduler's part of a burst until another one's is reported, as a running mean."""
         self._deviation = 0.0
-        """Of this delay, as a running mean."""
+        """The running mean of this delay's deviation."""
 
     def note_arrival(self, now: float) -> None:
         """A request came."""

@@ -15,7 +15,7 @@ from pointsman_plugins.scheduling.worker import Hold
 
 _LEAST_MS: Final = 3.0
 _NOISE: Final = 0.1
-"""Of a time to the first token: the noise that a learnt prelude is told apart from."""
+"""The noise of a time to the first token that a learnt prelude is told apart from."""
 
 
 class _Awaited(NamedTuple):

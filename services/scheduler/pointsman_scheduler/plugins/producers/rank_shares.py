@@ -24,7 +24,7 @@ longer than the mean of its engine's ranks. With 4 to 10, the busiest rank compu
 
 
 class RankShares:
-    """Of the engines of one pool that have several ranks. Times are milliseconds."""
+    """The shares of ranks, for the engines of one pool that have several. Times are milliseconds."""
 
     def __init__(self) -> None:
         self.has_ranks = False
