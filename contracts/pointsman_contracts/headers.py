@@ -8,7 +8,7 @@ DEADLINE: Final = "Pm-Deadline"
 """Unix time in milliseconds, by the clock of the request's edge, at which this message expires; a receiver drops it
 then and counts it."""
 CLOCK: Final = "Pm-Clock"
-"""What the clock of the request's edge showed when the message was sent, by which its deadline is read: the edge's
+"""The time of the clock of the request's edge when the message was sent, by which its deadline is read: the edge's
 instance, how often its clock was set, and the Unix time in milliseconds, with blanks between them."""
 TRACEPARENT: Final = "traceparent"
 """W3C trace context."""

@@ -141,7 +141,7 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     """Workers that a trusted proxy has chosen itself: the one that answers and, when the prompt is computed elsewhere,
     the one that does."""
     decision: int = 1
-    """As `PreprocessRequest.decision`."""
+    """The number of the decision to make (`PreprocessRequest.decision`)."""
     escalated: tuple[str, ...] = ()
     """Models of the cascade that have answered before (`PreprocessRequest.escalated`); mostly none."""
 

@@ -27,7 +27,7 @@ class KeptResponse(Message, frozen=True, kw_only=True):
     worker: str = always("")
     """Empty where the worker isn't known."""
     boot_id: str = always("")
-    """As `WorkerRegistration.boot_id`, when the response was made: an engine that restarted has lost it. Empty:
+    """The engine's `WorkerRegistration.boot_id` when it made the response: an engine that restarted has lost it. Empty:
     unknown."""
     owner: str = always("")
     """SHA-256 of tenant and subject of the client; empty for a client without an identity."""

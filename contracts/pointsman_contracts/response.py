@@ -145,7 +145,7 @@ class ResponseStarted(RequestEvent, frozen=True, kw_only=True):
     """From the end of the leg in which another engine computed the prompt until that byte; None where the endpoint
     computed the prompt itself, or where that end is unknown."""
     decision: int = always(1)
-    """As `PreprocessRequest.decision`: the decision that chose the worker."""
+    """The number of the decision that chose the worker (`PreprocessRequest.decision`)."""
 
 
 class AttemptFailed(RequestEvent, frozen=True, kw_only=True):
@@ -167,7 +167,7 @@ class AttemptFailed(RequestEvent, frozen=True, kw_only=True):
     """Empty for an endpoint that was to answer; otherwise the part of the work that the worker was to do, e.g.
     `prefill`."""
     decision: int = always(1)
-    """As `PreprocessRequest.decision`: the decision that chose the worker. A later one's reservation stays."""
+    """The number of the decision that chose the worker. The reservation of a later one stays."""
 
 
 class StageEnded(RequestEvent, frozen=True, kw_only=True):

@@ -156,7 +156,8 @@ class ReservationChange(Part, frozen=True, kw_only=True):
     attempt: int = 1
     """Attempt of the journey that it was made for: a later one takes the place of an earlier one."""
     decision: int = 1
-    """As `PreprocessRequest.decision`. What is reported of an earlier decision leaves this reservation."""
+    """The number of the decision that made the reservation (`PreprocessRequest.decision`). Reports about an earlier
+    decision don't end it."""
     lora: str | None = None
     session: str | None = None
     rank: int | None = None

@@ -158,7 +158,7 @@ async def relay_stream(
 
 
 def _lacks(api: Api, end: bytes, resuming: Resuming | None, *, broken: bool = False) -> bytes | None:
-    """As `missing_end`, by all that has passed where that is known."""
+    """The part of its end that an answer lacks (`missing_end`), judged by the whole answer where that is known."""
     lacks = missing_end(api, end, broken=broken)
     return None if lacks and resuming is not None and resuming.lacks_a_choice() else lacks
 

@@ -23,7 +23,7 @@ STEP_MS: Final = 100
 
 
 class Reading(NamedTuple):
-    """What an edge's clock showed when a message was sent."""
+    """The time of an edge's clock when a message was sent."""
 
     edge: str
     setting: int
@@ -90,7 +90,7 @@ class EdgeClocks:
         return self.read_clock(edge).at_ms
 
     def read_clock(self, edge: str) -> Reading:
-        """What a message about a request of this edge says of its clock."""
+        """The time of its clock that a message about a request of this edge carries."""
         clock = self._clocks.get(edge)
         if clock is None:
             return self._read_host_clock(edge)

@@ -40,7 +40,7 @@ def deadline_ms(block: bytes) -> int | None:
 
 
 def find_clock(block: bytes) -> Reading | None:
-    """What the edge's clock showed when the message was sent; None when the message doesn't say it, or not in the form
+    """The time of the edge's clock when the message was sent; None when the message doesn't have it, or not in the form
     that `build` writes."""
     words = (find(block, CLOCK_NAME) or "").split(" ")
     if len(words) != 3:

@@ -30,7 +30,7 @@ class WaitingBackground(NamedTuple):
 
     @property
     def tokens(self) -> float:
-        """As `count_tokens` of its reservation."""
+        """Tokens of its prompt and half of its answer, as its reservation will count them (`count_tokens`)."""
         facts = self.request.facts
         return facts.prompt_tokens + (facts.max_output_tokens or 0) / 2
 
