@@ -126,11 +126,11 @@ async def test_a_request_is_one_to_its_client_and_two_legs_to_its_operator(split
             async with http.post(f"{stack.door}/v1/chat/completions", json=body) as answer:
                 assert answer.status == 200
                 assert "answer" in await answer.text()
-            return pair.transfers > 0
+                return pair.transfers > 0 and answer.headers["x-pointsman-level"] == "full"
 
-        # The second engine may be known a moment before the first one is.
+        # The second engine may be known a moment before the first one is, and each before its load is.
         await eventually(transferred)
-        await eventually(lambda: bool(ends) and bool(ends[-1].legs))
+        await eventually(lambda: bool(ends) and bool(ends[-1].legs) and ends[-1].level == "full")
     end = ends[-1]
     assert (end.worker, end.status, end.level) == ("d", 200, "full")
     assert [(leg.leg, leg.worker, leg.outcome) for leg in end.legs] == [("prefill", "p", "answered")]
