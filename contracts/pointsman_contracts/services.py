@@ -265,6 +265,7 @@ SERVICES: Final = (
             "request.answered.v1",
             "request.rejected.v1",
             "response.completed.v1",
+            "session.moved.v1",
             "scheduler.fleet-answer.v1",
             "request.story-answer.v1",
             "usage.sums-answer.v1",

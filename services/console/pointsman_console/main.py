@@ -4,6 +4,7 @@ import os
 from functools import partial
 
 from pointsman_console import handlers
+from pointsman_console.adapters.agent_session_feed import AgentSessionFeed, agent_session_events
 from pointsman_console.adapters.app import Answers, application
 from pointsman_console.adapters.buckets import Buckets
 from pointsman_console.adapters.decision_feed import decision_events
@@ -66,6 +67,7 @@ def build(service: Service[ConsoleSettings]) -> None:
         still=still,
         fleet=lambda: handlers.fleet_events(fleet),
         decisions=partial(decision_events, view),
+        agent_sessions=partial(agent_session_events, AgentSessionFeed(view)),
         decision=recorder.ask_story,
         usage=recorder.ask_usage,
         limits=stored.read_limits,

@@ -143,7 +143,7 @@ class GatheredSession:
         }
 
 
-class SessionFilter(NamedTuple):
+class WantedSessions(NamedTuple):
     """The sessions that a reader wants; an empty text matches everything."""
 
     session: str = ""
@@ -190,7 +190,7 @@ class AgentSessions:
                 return
         self.version += 1
 
-    def list_sessions(self, wanted: SessionFilter, most: int) -> list[dict[str, JsonValue]]:
+    def list_sessions(self, wanted: WantedSessions, most: int) -> list[dict[str, JsonValue]]:
         """The latest `most` wanted sessions, the latest first."""
         children = Counter((each.tenant, each.parent) for each in self._sessions.values() if each.parent is not None)
         found: list[dict[str, JsonValue]] = []
@@ -201,11 +201,11 @@ class AgentSessions:
                 found.append(session.to_document(children[session.tenant, session.id]))
         return found
 
-    def count_sessions(self, wanted: SessionFilter) -> int:
+    def count_sessions(self, wanted: WantedSessions) -> int:
         """How many are wanted."""
         return sum(map(wanted.matches_session, self._sessions.values()))
 
-    def find_sessions(self, wanted: SessionFilter) -> list[GatheredSession]:
+    def find_sessions(self, wanted: WantedSessions) -> list[GatheredSession]:
         """The wanted sessions, the latest first; of one whose whole name is wanted, no other."""
         found = [session for session in reversed(self._sessions.values()) if wanted.matches_session(session)]
         return [session for session in found if session.id == wanted.session] or found

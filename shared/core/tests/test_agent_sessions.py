@@ -11,11 +11,11 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.session import RequestSession, SessionMoved, SessionTurn
 from pointsman_core import agent_sessions
-from pointsman_core.agent_sessions import NEEDLE, AgentSessions, SessionFilter, gather_sessions
+from pointsman_core.agent_sessions import NEEDLE, AgentSessions, WantedSessions, gather_sessions
 from pointsman_core.request_events import Event
 from pointsman_testing.builders import scheduled
 
-EVERY: Final = SessionFilter()
+EVERY: Final = WantedSessions()
 
 
 def named(name: str = "s1", agent: str | None = "codex", parent: str | None = None) -> RequestSession:
@@ -64,7 +64,7 @@ def test_a_session_sums_up_its_turns_and_a_count_that_no_engine_reported_is_unkn
     }  # fmt: skip
     assert rows["s1/a"] == rows["s1/a"] | {"parent": "s1", "open": 1, "cached_share": None, "lost_tokens": None}
     assert rows["s2"]["agent"] == "other"
-    (session,) = found.find_sessions(SessionFilter(session="s1", agent="codex"))
+    (session,) = found.find_sessions(WantedSessions(session="s1", agent="codex"))
     first, second = [turn.to_document() for turn in session.turns]
     assert (first["moves"], first["why"]) == (["w0 → w1: no-room"], "it is full")
     assert (second["cached_tokens"], second["lost_tokens"], second["believed_tokens"]) == (None, None, 800)
@@ -75,11 +75,11 @@ def test_filters_choose_sessions() -> None:
         [decided("r1", named("abc")), decided("r2", named("xyz", "claude-code"), tenant="umbrella")]
     )
     for wanted, names in (
-        (SessionFilter(session="b"), ["abc"]),
-        (SessionFilter(tenant="umbrella"), ["xyz"]),
-        (SessionFilter(agent="claude-code"), ["xyz"]),
-        (SessionFilter(model="m"), ["xyz", "abc"]),
-        (SessionFilter(model="n"), []),
+        (WantedSessions(session="b"), ["abc"]),
+        (WantedSessions(tenant="umbrella"), ["xyz"]),
+        (WantedSessions(agent="claude-code"), ["xyz"]),
+        (WantedSessions(model="m"), ["xyz", "abc"]),
+        (WantedSessions(model="n"), []),
     ):
         assert [row["session"] for row in found.list_sessions(wanted, 9)] == names
         assert found.count_sessions(wanted) == len(names)

@@ -18,7 +18,7 @@ from pointsman_cli.words import CommandError
 from pointsman_contracts.agent import Agent
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.session import RequestSession, SessionMoved, SessionTurn
-from pointsman_core.agent_sessions import SessionFilter
+from pointsman_core.agent_sessions import WantedSessions
 from pointsman_core.request_events import Event
 from pointsman_testing.builders import scheduled
 
@@ -56,7 +56,7 @@ async def run(
     monkeypatch.setattr(bus, "connected", connected)
     monkeypatch.setattr(command, "read_events", read_events)
     console = Console(width=240, file=StringIO(), record=True)
-    await sessions(None, SessionFilter(session=name), timedelta(minutes=5), 9, console, as_json=as_json)
+    await sessions(None, WantedSessions(session=name), timedelta(minutes=5), 9, console, as_json=as_json)
     return [" ".join(line.split()) for line in console.export_text().splitlines()]
 
 

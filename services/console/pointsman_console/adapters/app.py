@@ -18,6 +18,7 @@ from pointsman_console.domain.sampling import DecisionFilter
 from pointsman_console.domain.sessions import BrowserSession
 from pointsman_console.domain.usage_rows import DIMENSIONS
 from pointsman_contracts.usage import UsageQuery
+from pointsman_core.agent_sessions import WantedSessions
 from pointsman_core.units import PositiveDuration
 
 Events = AsyncGenerator[bytes]
@@ -77,6 +78,7 @@ class Answers(NamedTuple):
     still: Callable[[BrowserSession], Awaitable[bool]]
     fleet: Callable[[], Events]
     decisions: Callable[[DecisionFilter], Events]
+    agent_sessions: Callable[[WantedSessions], Events]
     decision: Callable[[str, str], Awaitable[JsonValue]]
     """Takes the id of a request, or else that of a trace."""
     usage: Callable[[UsageQuery], Awaitable[JsonValue]]
@@ -162,6 +164,12 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
                 DecisionFilter(pool=pool, model=model, tenant=tenant, level=level, endpoint=endpoint, reason=reason)
             ),
         )
+
+    @app.get("/api/sessions/stream")
+    def agent_sessions(
+        request: Request, session: Text = "", tenant: Text = "", agent: Text = "", model: Text = ""
+    ) -> Response:
+        return following(request, answers.agent_sessions(WantedSessions(session, tenant, agent, model)))
 
     @app.get("/api/decision")
     async def decision(id: Text = "", trace: Text = "") -> Response:  # noqa: A002 - as in the address

@@ -19,6 +19,7 @@ class Page(NamedTuple):
 PAGES: Final = (
     Page("/", "fleet", "Fleet"),
     Page("/decisions", "decisions", "Decisions"),
+    Page("/sessions", "sessions", "Sessions"),
     Page("/usage", "usage", "Usage and limits"),
     Page("/batches", "batches", "Batches"),
     Page("/configuration", "configuration", "Configuration"),

@@ -97,6 +97,7 @@ function summary(request, decision) {
       ["Waited", decision.queued_ms || decision.unbound_ms ? `${duration(decision.queued_ms)} in the queue, ${duration(decision.unbound_ms)} for its engine${decision.bound_because ? ` (${decision.bound_because})` : ""}` : "not at all"],
       ...(decision.prompt ? [["Two engines", decision.prompt]] : []),
       ...(decision.prelude ? [["First", decision.prelude]] : []),
+      ...(decision.session.length ? [["Session", decision.session.join("; ")]] : []),
       ["Decided", `in ${Math.round(decision.decided_us)} µs by ${decision.scheduler}`],
       ["Next choices", decision.endpoints.slice(1, 4).join(", ")],
       ["Configuration", `revision ${decision.revision}, policy ${decision.policy}`],

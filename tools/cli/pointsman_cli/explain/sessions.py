@@ -13,14 +13,14 @@ from rich.text import Text
 from pointsman_cli import bus
 from pointsman_cli.explain.stored_events import read_events
 from pointsman_cli.words import CommandError, counted
-from pointsman_core.agent_sessions import NEEDLE, AgentSessions, GatheredSession, SessionFilter
+from pointsman_core.agent_sessions import NEEDLE, AgentSessions, GatheredSession, WantedSessions
 from pointsman_core.why import spell_time
 
 Row = dict[str, JsonValue]
 
 
 async def sessions(
-    url: str | None, wanted: SessionFilter, since: timedelta, limit: int, console: Console, *, as_json: bool
+    url: str | None, wanted: WantedSessions, since: timedelta, limit: int, console: Console, *, as_json: bool
 ) -> None:
     """Print the wanted sessions, or the turns of one. CommandError when there is none."""
     found = AgentSessions()
@@ -30,7 +30,7 @@ async def sessions(
     count = found.count_sessions(wanted)
     if not count:
         minutes = counted(since // timedelta(minutes=1), "minute")
-        known = found.count_sessions(SessionFilter())
+        known = found.count_sessions(WantedSessions())
         raise CommandError(
             f"no event of the last {minutes} is of {'such a session' if known else 'a session'}.",
             f"{counted(known, 'session')} had other names, tenants, agents or models."

@@ -25,7 +25,7 @@ def sessions(
     """Show the sessions of agents from the stored events: turns, gaps, engines and moves between them, and how much of
     the prompts came from caches. With a session: each turn, and why it went to its engine."""
     from pointsman_cli.explain.sessions import sessions as show
-    from pointsman_core.agent_sessions import SessionFilter
+    from pointsman_core.agent_sessions import WantedSessions
 
-    wanted = SessionFilter(session, tenant, agent, model)
+    wanted = WantedSessions(session, tenant, agent, model)
     run(show(nats, wanted, timedelta(minutes=since_minutes), limit, console(), as_json=as_json))
