@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from pointsman_cli.app import app
 from pointsman_cli.words import CommandError
+from pointsman_simulator.background import FILLINGS
 from pointsman_simulator.comparison import ONE_TIER, POLICIES, SESSION_POLICIES
 from pointsman_simulator.workloads import NAMES
 
@@ -134,3 +135,19 @@ def test_a_first_token_comes_sooner_where_host_memory_is_known_once_the_caches_o
     saved = json.loads((tmp_path / "results.json").read_text())["results"]
     known, unknown = (saved[policy][0]["ttft_mean"] for policy in ("pointsman", "pointsman-device"))
     assert known <= 0.85 * unknown
+
+
+def test_an_endless_batch_shows_what_idle_capacity_holds() -> None:
+    result = simulate("--workload", "chat", "--requests", "10", "--processes", "2", "--workers", "1", "--batch", "64,8")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines[3:7]}
+    assert list(rows) == list(FILLINGS)
+    assert len(rows["none"]) == 5
+    assert float(rows["pointsman"][5]) > 0
+    assert "The idle capacity holds" in lines[7]
+    assert all(len(line) <= 100 for line in lines)
+    for wrong in ("64", "64,0", "a,b"):
+        refused = simulate(*CHAT, "--batch", wrong)
+        assert isinstance(refused.exception, CommandError)
+    assert isinstance(simulate(*CHAT, "--batch", "64,8", "--ranks", "2").exception, CommandError)

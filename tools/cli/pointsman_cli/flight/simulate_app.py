@@ -25,6 +25,7 @@ _NOT_WITH_LOG: Final = (
         "scale",
         "requests",
         "rate",
+        "batch",
         "workers",
         "ranks",
         "blocks",
@@ -34,6 +35,7 @@ _NOT_WITH_LOG: Final = (
     *("max_num_batched_tokens", "max_num_seqs", "max_loras", "lora_load_ms", "host_blocks", "fetch_token_ms"),
     *("response_lag_ms", "kv_lag_ms", "load_age_ms", "dispatch_lag_ms", "peer_lag_ms", "schedulers", "speeds"),
 )
+_NOT_WITH_BATCH: Final = ("closed_loop", "ranks", "schedulers", "out")
 
 
 def _policies(incomplete: str) -> list[str]:
@@ -106,6 +108,14 @@ def simulate(
     ] = 1.0,
     requests: Annotated[int, _FOR_WORKLOAD(metavar="N", min=1, help="Number of synthetic requests.")] = 4000,
     rate: Annotated[float, _FOR_WORKLOAD(metavar="X", callback=_above_0, help="Synthetic requests per second.")] = 4.0,
+    batch: Annotated[
+        str | None,
+        _FOR_WORKLOAD(
+            metavar="TOKENS,TOKENS",
+            help="An endless batch behind the workload, of prompts and answers of so many tokens, e.g. 512,128: says "
+            "what the idle capacity holds, under the gateway's rule and two others.",
+        ),
+    ] = None,
     log: Annotated[
         list[Path] | None,
         _FOR_TWIN(
@@ -221,36 +231,40 @@ def simulate(
     from pointsman_simulator.replay import ReplayOptions
 
     _refuse(context, _ONLY_WITH_LOG, "is only for --from")
-    run(
-        ReplayOptions(
-            trace=trace,
-            workload=workload,
-            closed_loop=closed_loop,
-            limit=limit,
-            scale=scale,
-            requests=requests,
-            rate=rate,
-            workers=workers,
-            ranks=ranks,
-            policies=tuple(policy or ()),
-            config=config,
-            seeds=seeds or 1,
-            engine=EngineConfig(
-                num_blocks=blocks,
-                block_size=block_size,
-                max_num_seqs=max_num_seqs,
-                max_num_batched_tokens=max_num_batched_tokens,
-                max_loras=max_loras,
-                lora_load_ms=lora_load_ms,
-                host_blocks=host_blocks,
-                fetch_token_ms=fetch_token_ms,
-                timing=Timing(speedup=speedup),
-            ),
-            lags=Lags(response_lag_ms, kv_lag_ms, load_age_ms, dispatch_lag_ms, peer_lag_ms),
-            schedulers=schedulers,
-            speeds=_speeds(speeds),
-            processes=processes,
-            out=out,
+    asked = ReplayOptions(
+        trace=trace,
+        workload=workload,
+        closed_loop=closed_loop,
+        limit=limit,
+        scale=scale,
+        requests=requests,
+        rate=rate,
+        workers=workers,
+        ranks=ranks,
+        policies=tuple(policy or ()),
+        config=config,
+        seeds=seeds or 1,
+        engine=EngineConfig(
+            num_blocks=blocks,
+            block_size=block_size,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_loras=max_loras,
+            lora_load_ms=lora_load_ms,
+            host_blocks=host_blocks,
+            fetch_token_ms=fetch_token_ms,
+            timing=Timing(speedup=speedup),
         ),
-        console(),
-    )  # fmt: skip
+        lags=Lags(response_lag_ms, kv_lag_ms, load_age_ms, dispatch_lag_ms, peer_lag_ms),
+        schedulers=schedulers,
+        speeds=_speeds(speeds),
+        processes=processes,
+        out=out,
+    )
+    if batch is None:
+        run(asked, console())
+        return
+    from pointsman_cli.flight.simulate_batch import parse_load, simulate_batch
+
+    _refuse(context, _NOT_WITH_BATCH, "isn't for --batch")
+    simulate_batch(asked, parse_load(batch))
