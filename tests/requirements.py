@@ -37,6 +37,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "BATCH-2": "Each line of a batch has one result and one charge, whichever process is killed meanwhile.",
     "BATCH-3": "A wrong line is named with its number and field, and nothing of its batch runs.",
     "BATCH-5": "An item of a work queue has one result; its producer is told what is wrong with it.",
+    "BATCH-6": "Background work leaves its engine when other requests come, at most twice, and is answered in the end.",
     "BATCH-4": "Files and batches belong to the tenant of the key that made them.",
     "STAGE-1": "SIGKILL or SIGSTOP of a stage that has a second replica fails no request.",
     "STAGE-2": "With no other replica, requests wait until it is back; after silent_wait they get 503.",

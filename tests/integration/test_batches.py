@@ -12,8 +12,13 @@ import pytest
 import pytest_asyncio
 from anthropic.types.messages.batch_create_params import Request
 from openai.types import Batch
+from openai.types.chat import ChatCompletionMessageParam
 
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.subjects import ANY
 from pointsman_testing import eventually
+from pointsman_testing.observer import observing
 from pointsman_testing.stack import Stack, StackFactory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -21,6 +26,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "llama-3.1-8b"
 ENDPOINT = "/v1/chat/completions"
+LONG = 12_000
+"""Tokens of an answer that takes some seconds."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -211,6 +218,48 @@ async def test_the_command_runs_a_file_and_shows_its_progress(stack: Stack, tmp_
     code, output = await stack.command("batch", "status", "--gateway", stack.door)
     assert code == 0
     assert "completed: 3 of 3 lines" in output
+
+
+@pytest.mark.requirement("BATCH-6")
+async def test_background_requests_leave_when_others_come_and_are_answered_in_the_end(
+    stack: Stack, ai: openai.AsyncOpenAI
+) -> None:
+    async def ask(number: int, tokens: int, **headers: str) -> int:
+        messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": f"Say {number}."}]
+        answer = await ai.chat.completions.create(
+            model=MODEL,
+            max_tokens=tokens,
+            messages=messages,
+            extra_headers=headers,
+            extra_body={"ignore_eos": True},
+            timeout=120,
+        )
+        assert answer.usage is not None
+        return answer.usage.completion_tokens
+
+    async with observing(stack.nats.url) as observer:
+        chosen, ended = observer.listen(RequestScheduled, ANY), observer.listen(ResponseCompleted, ANY)
+        names = [f"background-{number}" for number in range(6)]
+        background = [
+            asyncio.create_task(ask(number, LONG, **{"x-priority": "batch", "x-request-id": name}))
+            for number, name in enumerate(names)
+        ]
+        # Engines without other requests take all of them.
+        await eventually(lambda: {*names} <= {each.request_id for each in chosen}, timeout=30)
+        others: list[asyncio.Task[int]] = []
+        while not any(each.request_id in names for each in ended) and len(others) < 200:
+            others.append(asyncio.create_task(ask(len(others), 1000)))
+            await asyncio.sleep(0.05)
+        assert await asyncio.gather(*background) == [LONG] * len(names)
+        assert set(await asyncio.gather(*others)) == {1000}
+        await eventually(lambda: {*names} <= {each.request_id for each in ended}, timeout=30)
+        stops = [
+            sum(attempt.outcome == "preempted" for attempt in each.attempts)
+            for each in ended
+            if each.request_id in names
+        ]
+    assert len(stops) == len(names)
+    assert 0 < max(stops) <= 2
 
 
 async def test_the_documented_example_runs(stack: Stack, tmp_path: Path) -> None:
