@@ -54,7 +54,7 @@ def _run(replay: Replay, load: BackgroundLoad, rule: Filling, seed: int) -> Fill
     settings = next(
         (replay.setting.scheduling[name] for name in replay.policies if name in replay.setting.scheduling), None
     )
-    return run_filled(replay.trace, replay.setting, rule, load, settings, seed)
+    return run_filled(replay.trace, replay.setting, rule, load, settings=settings, seed=seed)
 
 
 def _row(rule: Filling, runs: Sequence[Filled]) -> str:
