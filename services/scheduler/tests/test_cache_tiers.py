@@ -323,6 +323,21 @@ def test_an_engine_that_used_an_adapter_lately_has_it_and_how_long_a_load_takes_
     assert adapters.predict_load("never-seen") == pytest.approx(400.0, rel=0.2)
 
 
+@pytest.mark.parametrize("load_ms", [200.0, 400.0, 800.0])
+def test_loads_that_take_other_than_predicted_teach_nothing_about_passes(load_ms: float) -> None:
+    """The pass after a load began at an unknown time. Taken to have begun with the first token, it seemed to take none,
+    and the model wasn't trusted any more."""
+    bench = trusted(3)
+    model = delay_of(bench).estimator.best.model
+    rates = model.rates
+    for number in range(30):
+        _, answer = adapter_request(bench, f"new-{number}")
+        answer((400.0 if number < 5 else load_ms) + rates.prefill + rates.linear * 200)
+    assert model.is_trusted
+    assert model.rates.passes_ms(1000.0, 8192.0) == pytest.approx(rates.passes_ms(1000.0, 8192.0), rel=0.2)
+    assert delay_of(bench).preludes.adapters.predict_load("never-seen") == pytest.approx(load_ms, rel=0.2)
+
+
 def test_a_load_that_takes_long_is_worth_a_wait_and_a_short_one_is_not() -> None:
     def chosen(load_ms: float) -> str:
         bench = trusted(2)

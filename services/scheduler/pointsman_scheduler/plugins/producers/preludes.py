@@ -94,9 +94,12 @@ class Preludes:
     def end_prelude(self, hold: Hold, now: float, ttft_ms: float) -> None:
         """The first token came."""
         change, delayed = hold.change, self._delayed.take_request(hold.key)
+        awaited = self._awaited.pop(hold.key, None)
         if delayed is not None:
             self._put_into_shadow(delayed, now)
-        awaited = self._awaited.pop(hold.key, None)
+        if delayed is not None or (awaited is not None and awaited.loads):
+            # When its pass began isn't known: it has no part in the shadow's passes, and teaches the load alone.
+            self._estimator.await_prompt(hold.key, now, max(1, change.prompt_tokens))
         if awaited is not None:
             took, deviation = max(0.0, ttft_ms - awaited.pass_ms), _LEAST_MS + _NOISE * ttft_ms
             if awaited.loads:
