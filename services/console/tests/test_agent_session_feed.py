@@ -1,14 +1,17 @@
 """The page of sessions: what events say, for the sessions that it wants, and no subscription without a page."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
+from fastapi.responses import StreamingResponse
 
 from pointsman_console.adapters import agent_session_feed
 from pointsman_console.adapters.agent_session_feed import AgentSessionFeed, agent_session_events
+from pointsman_console.adapters.stream import Streams
 from pointsman_console.adapters.window import Window
 from pointsman_contracts.agent import Agent
 from pointsman_contracts.identity import Identity
@@ -88,4 +91,27 @@ async def test_a_page_shows_sessions_turns_and_moves_and_two_pages_count_them_on
     # A page that is only loaded again has the sessions still.
     async with aclosing(agent_session_events(page.feed, WantedSessions(tenant="acme"))) as again:
         assert len((await document(again))["rows"]) == 1
+    await page.bus.close()
+
+
+async def test_a_page_that_is_left_while_nothing_happens_ends_its_subscriptions() -> None:
+    page, streams = Page(MemoryNats()), Streams()
+
+    async def still() -> bool:
+        return True
+
+    response = streams.stream_response(agent_session_events(page.feed, WantedSessions()), still)
+    assert isinstance(response, StreamingResponse)
+
+    async def read() -> None:
+        async for _ in response.body_iterator:
+            pass
+
+    reading = asyncio.create_task(read())
+    await eventually(lambda: page.window.open)
+    # A server cancels at every await until the answer's iterator has ended.
+    while not reading.done():
+        reading.cancel()
+        await asyncio.sleep(0)
+    await eventually(lambda: not page.window.open)
     await page.bus.close()

@@ -165,7 +165,8 @@ def explain_place(told: ScheduledEvent, seen: TurnSeen) -> tuple[str, str]:
         return "", _begins(seen)
     held, row = _held_by(outcome, last), _row_of(outcome, last)
     restarted = row is not None and outcome.sight.workers[row].registration.boot_id != seen.last_boot_id != ""
-    tokens = f"{held:,} of the {seen.continued_tokens:,} prompt tokens that the session goes on with"
+    continued = seen.continued_tokens
+    tokens = f"{min(held, continued):,} of the {continued:,} prompt tokens that the session goes on with"
     if chosen.name == last:
         if restarted:
             return "", f"{last} restarted since"

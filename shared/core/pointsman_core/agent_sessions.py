@@ -49,6 +49,7 @@ class GatheredTurn:
     outcome: str = ""
     """Empty while it is open."""
     status: int | None = None
+    ended_ms: int = 0
     moved: tuple[SessionMoved, ...] = ()
 
     @property
@@ -211,7 +212,11 @@ class AgentSessions:
         return [session for session in found if session.id == wanted.session] or found
 
     def _take_decision(self, event: RequestScheduled, named: RequestSession, seen: SessionTurn) -> None:
-        session, turn = self._find_turn((event.edge, event.request_id), seen.tenant, named, event.at_ms)
+        key = event.edge, event.request_id
+        known = self._turns.get(key)
+        if known is not None and known[1].seen is not None and known[1].outcome and event.at_ms > known[1].ended_ms:
+            del self._turns[key]  # the client uses the id again
+        session, turn = self._find_turn(key, seen.tenant, named, event.at_ms)
         new = turn.seen is None
         if new and seen.gap_ms is not None:
             session.gaps_ms.append(seen.gap_ms)
@@ -229,6 +234,7 @@ class AgentSessions:
         if turn.outcome:
             return  # it came twice
         turn.outcome, turn.status, turn.usage = event.outcome, event.status, event.usage
+        turn.ended_ms = event.at_ms
         turn.worker, turn.pool = event.worker or turn.worker, event.pool
         turn.model = event.model or turn.model
         session.open -= 1
@@ -255,7 +261,7 @@ class AgentSessions:
         self, key: tuple[str, str], tenant: str, named: RequestSession, at_ms: int
     ) -> tuple[GatheredSession, GatheredTurn]:
         known = self._turns.get(key)
-        if known is None:
+        if known is None or known[0].id != named.id:
             session = self._find_session(tenant, named)
             turn = GatheredTurn(key[1], key[0], at_ms)
             self._kept += len(session.turns) < MOST_TURNS

@@ -5,10 +5,12 @@ from typing import Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pointsman_contracts.agent import Agent
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.session import RequestSession, SessionMoved, SessionTurn
 from pointsman_core import agent_sessions
 from pointsman_core.agent_sessions import NEEDLE, AgentSessions, WantedSessions, gather_sessions
@@ -102,6 +104,17 @@ def test_the_order_of_events_and_repetitions_change_no_sum(order: random.Random,
     now = gather_sessions(shuffled).list_sessions(EVERY, 9)[0]
     sums = ("turns", "open", "moves", "reasons", "prompt_tokens", "cached_tokens", "lost_tokens", "unknown", "gap_ms")
     assert {name: now[name] for name in sums} == {name: expected[name] for name in sums}
+
+
+def test_a_request_id_that_is_used_again_is_another_turn() -> None:
+    first, again = decided("r1", named()), decided("r1", named("s2"))
+    assert isinstance(again, RequestScheduled)
+    found = gather_sessions([first, ended("r1", named()), replace(again, at_ms=30), ended("r1", named("s2"))])
+    assert {row["session"]: row["turns"] for row in found.list_sessions(EVERY, 9)} == {"s1": 1, "s2": 1}
+    same = decided("r1", named())
+    assert isinstance(same, RequestScheduled)
+    found = gather_sessions([first, ended("r1", named()), replace(same, at_ms=30), ended("r1", named())])
+    assert [(row["turns"], row["open"]) for row in found.list_sessions(EVERY, 9)] == [(2, 0)]
 
 
 def test_events_without_a_session_do_not_count_and_lack_the_needle() -> None:

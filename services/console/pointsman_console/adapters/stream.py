@@ -68,10 +68,12 @@ class Streams:
                 yield chunk
         finally:
             self._open -= 1
-            for task in (ending, following):
-                if task is not None and not task.done():
-                    task.cancel()
-                    await asyncio.wait([task])
+            # The server cancels at every await from here on. A generator that is cancelled ends by itself.
+            waited = [task for task in (ending, following) if task is not None and not task.done()]
+            for task in waited:
+                task.cancel()
+            if waited:
+                await asyncio.wait(waited)
             await events.aclose()
 
 
