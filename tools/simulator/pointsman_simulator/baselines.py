@@ -1,10 +1,11 @@
 """Policies of other routers, for comparison."""
 
+import math
 import random
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from pointsman_simulator.policy import Arrival, Completed, KvChanged, Observation, Reported, Started
+from pointsman_simulator.policy import Arrival, Completed, ElasticPolicy, KvChanged, Observation, Reported, Started
 from pointsman_simulator.prefix_index import BaselinePrefixIndex
 
 
@@ -47,7 +48,7 @@ class LeastRequests:
         return worker
 
 
-class GieDefault:
+class GieDefault(ElasticPolicy):
     """The default profile of the Gateway API Inference Extension: queue 2, kv-utilization 2, prefix 3.
 
     Queue scores by the distance to the longest queue, KV by the free share, prefix by the share of the prompt's blocks
@@ -58,22 +59,30 @@ class GieDefault:
         self._prefixes = [OrderedDict[int, None]() for _ in range(workers)]
         self._capacity = lru_capacity
         self._random = random.Random(seed)
+        self._gone: set[int] = set()
 
     def observe(self, observation: Observation, now: float) -> None:
         pass
 
     def choose(self, arrival: Arrival) -> int:
         load = arrival.load
-        least, most = min(load.waiting), max(load.waiting)
+        here = [waiting for worker, waiting in enumerate(load.waiting) if worker not in self._gone]
+        least, most = min(here), max(here)
         matched = self.match_blocks(arrival.blocks)
         scores: list[float] = []
         for worker, waiting in enumerate(load.waiting):
             queue = (most - waiting) / (most - least) if most > least else 1.0
             prefix = matched[worker] / len(arrival.blocks) if arrival.blocks else 0.0
-            scores.append(-(2 * queue + 2 * (1 - load.kv_usage[worker]) + 3 * prefix))
+            score = 2 * queue + 2 * (1 - load.kv_usage[worker]) + 3 * prefix
+            scores.append(math.inf if worker in self._gone else -score)
         worker = _least(scores, self._random)
         self.expect_blocks(worker, arrival.blocks)
         return worker
+
+    def change_fleet(self, worker: int, present: bool, now: float) -> None:
+        del now
+        note_presence(self._gone, worker, present)
+        self._prefixes[worker].clear()
 
     def match_blocks(self, blocks: Sequence[int]) -> Sequence[int]:
         """How many leading blocks it expects at each worker."""
@@ -97,7 +106,7 @@ class GieDefault:
             prefixes.popitem(last=False)
 
 
-class DynamoCostBaseline:
+class DynamoCostBaseline(ElasticPolicy):
     """NVIDIA Dynamo 1.6's default rule: uncached prefill blocks queued on the worker, plus active blocks."""
 
     def __init__(
@@ -116,6 +125,7 @@ class DynamoCostBaseline:
         self._active: list[dict[int, int]] = [{} for _ in range(workers)]
         self._prefill_tokens = [0] * workers
         self._booked: dict[int, tuple[int, list[int]]] = {}
+        self._gone: set[int] = set()
 
     def observe(self, observation: Observation, now: float) -> None:
         del now
@@ -152,7 +162,8 @@ class DynamoCostBaseline:
                 shared += 1
             prefill = (self._prefill_tokens[worker] + arrival.prompt_tokens) / self._block_size
             prefill -= self._credit * overlaps[worker]
-            costs.append(self._scale * max(prefill, 0.0) + len(active) + len(blocks) - shared)
+            cost = self._scale * max(prefill, 0.0) + len(active) + len(blocks) - shared
+            costs.append(math.inf if worker in self._gone else cost)
         worker = _least(costs, self._random)
         uncached = max(arrival.prompt_tokens - overlaps[worker] * self._block_size, 0)
         self._prefill_tokens[worker] += uncached
@@ -161,6 +172,21 @@ class DynamoCostBaseline:
             active[block] = active.get(block, 0) + 1
         self._booked[arrival.request] = (uncached, blocks)
         return worker
+
+    def change_fleet(self, worker: int, present: bool, now: float) -> None:
+        del now
+        note_presence(self._gone, worker, present)
+        self._active[worker].clear()
+        self._prefill_tokens[worker] = 0
+        self._index.drop_worker(worker)
+
+
+def note_presence(gone: set[int], worker: int, present: bool) -> None:
+    """Keep the engines that are gone."""
+    if present:
+        gone.discard(worker)
+    else:
+        gone.add(worker)
 
 
 def _least(costs: Sequence[float], ties: random.Random) -> int:

@@ -40,6 +40,10 @@ class ClosedLoop:
         """The first arrival and the request's place in the trace."""
         return heapq.heappop(self._heap)
 
+    def arrive_again(self, place: int, at: float) -> None:
+        """The request is sent again."""
+        heapq.heappush(self._heap, (at, place))
+
     def end_request(self, place: int, at: float) -> None:
         """The request's answer is complete."""
         for follower in self._followers.pop(place, ()):

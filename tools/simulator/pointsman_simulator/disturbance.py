@@ -1,11 +1,12 @@
-"""Sudden changes of an engine in virtual time, of which schedulers get no notice."""
+"""Sudden changes of an engine in virtual time. Schedulers get notice only of engines that come and go."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-DisturbanceKind: TypeAlias = Literal["slower", "smaller-passes", "wiped", "lies"]
+DisturbanceKind: TypeAlias = Literal["slower", "smaller-passes", "wiped", "lies", "lost", "joins"]
 """`slower`: passes take `factor` times as long. `smaller-passes`: a pass computes a `factor`-th of the tokens. `wiped`:
-all blocks that no request uses are gone, and no event says so. `lies`: load reports say that nothing runs or waits."""
+all blocks that no request uses are gone, and no event says so. `lies`: load reports say that nothing runs or waits.
+`lost`: the engine is gone, and its open requests are sent again. `joins`: the engine isn't there before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import heapq
 import itertools
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,10 +10,12 @@ from typing import NamedTuple
 
 from pointsman_simulator.closed_loop import ClosedLoop
 from pointsman_simulator.disturbance import Disturbance
-from pointsman_simulator.engine import EngineConfig, EngineModel
+from pointsman_simulator.engine import EngineConfig
+from pointsman_simulator.fleet_engine import FleetEngine, make_leg
 from pointsman_simulator.policy import (
     Arrival,
     Completed,
+    ElasticPolicy,
     EngineReport,
     KvChanged,
     LatePolicy,
@@ -62,101 +63,6 @@ class Outcomes:
     """Before the policy chose."""
 
 
-class _SimulatedWorker:
-    """An engine in virtual time with a memory of its reports."""
-
-    def __init__(self, index: int, config: EngineConfig) -> None:
-        self.index = index
-        self._lies = False
-        self.engine = EngineModel(config)
-        self._now = 0.0
-        self._plain = True
-        """No request has named an adapter."""
-        self._report_times = [-math.inf]
-        self._reports: list[EngineReport] = [EngineReport(0, 0, 0.0, ())]
-        self.open_legs = 0
-        """Prompts here that another engine answers."""
-        self.ended_legs: list[tuple[int, float]] = []
-        """Those that were computed since the fleet looked: request, and when."""
-
-    @property
-    def can_begin(self) -> bool:
-        """Whether it has work and no pass in flight: the time of its next event isn't known yet."""
-        return self.engine.pass_ends_at is None and bool(self.engine.waiting)
-
-    def submit_sequence(self, sequence: EngineSequence, now: float) -> None:
-        self._plain = self._plain and sequence.lora is None
-        self.engine.submit_sequence(sequence, now)
-        self._report(now)
-
-    def disturb(self, disturbance: Disturbance) -> None:
-        """The engine has run to this moment."""
-        config, factor = self.engine.config, disturbance.factor
-        match disturbance.kind:
-            case "slower":
-                timing = replace(config.timing, speedup=config.timing.speedup / factor)
-                self.engine.change_config(replace(config, timing=timing))
-            case "smaller-passes":
-                tokens = max(1, round(config.max_num_batched_tokens / factor))
-                self.engine.change_config(replace(config, max_num_batched_tokens=tokens))
-            case "wiped":
-                self.engine.cache.drop_idle_blocks()
-            case "lies":
-                self._lies = True
-
-    def run_passes(self, until: float, seen: list[Observation]) -> None:
-        """Run every pass that ends by `until` and append its observable results."""
-        engine = self.engine
-        while True:
-            if engine.pass_ends_at is not None:
-                if engine.pass_ends_at > until:
-                    return
-                self._finish_pass(seen)
-            skipped_to = engine.skip_decodes(self._now, until)
-            if skipped_to > self._now:
-                self._now = skipped_to
-                self._changes((*engine.cache.take_changes(), *engine.take_host_changes()), seen)
-                self._report(skipped_to)
-            if engine.begin_pass(self._now) is None:
-                if len(engine.link) and engine.link.next_at <= until:
-                    self._now = max(self._now, engine.link.next_at)
-                    continue
-                self._now = until if until < math.inf else self._now
-                return
-
-    def load_at(self, when: float) -> EngineReport:
-        """The content of a report as of `when`."""
-        index = bisect_right(self._report_times, when) - 1
-        del self._report_times[:index], self._reports[:index]
-        return self._reports[0]
-
-    def _finish_pass(self, seen: list[Observation]) -> None:
-        result = self.engine.finish_pass()
-        self._now = now = result.ended_at
-        index, emitted, finished = self.index, result.emitted, result.finished
-        if self.open_legs:
-            self.ended_legs += [(_request_of(sequence), now) for sequence in finished if _is_leg(sequence)]
-            emitted, finished = ([each for each in some if not _is_leg(each)] for some in (emitted, finished))
-        seen.extend(Started(int(sequence.request_id), index, now) for sequence in emitted if sequence.generated == 1)
-        seen.extend(
-            Completed(int(sequence.request_id), index, now, sequence.generated, sequence.cached_tokens)
-            for sequence in finished
-        )
-        self._changes((result.stored, result.removed, result.host_stored, result.host_removed), seen)
-        self._report(now)
-
-    def _changes(self, changes: tuple[list[int], ...], seen: list[Observation]) -> None:
-        if any(changes):
-            seen.append(KvChanged(self.index, self._now, *changes))
-
-    def _report(self, now: float) -> None:
-        engine = self.engine
-        self._report_times.append(now)
-        loras = () if self._plain else tuple(dict.fromkeys(one.lora for one in engine.running if one.lora))
-        running, waiting = (0, 0) if self._lies else (len(engine.running), len(engine.waiting) + len(engine.link))
-        self._reports.append(EngineReport(running, waiting, engine.kv_usage, loras))
-
-
 class _Legs(NamedTuple):
     """A request whose prompt one engine computes and that another one answers."""
 
@@ -164,20 +70,6 @@ class _Legs(NamedTuple):
     answering: int
     sequence: EngineSequence
     """At the engine that answers."""
-
-
-def _leg(request: EngineSequence) -> EngineSequence:
-    """The prompt of a request as a sequence of one token, with a number that no request has."""
-    number = -1 - int(request.request_id)
-    return EngineSequence(number, request.prompt_tokens, 1, list(request.blocks), request.lora)
-
-
-def _is_leg(sequence: EngineSequence) -> bool:
-    return int(sequence.request_id) < 0
-
-
-def _request_of(leg: EngineSequence) -> int:
-    return -1 - int(leg.request_id)
 
 
 class SimulatedFleet:
@@ -199,7 +91,7 @@ class SimulatedFleet:
         self._told: list[EngineReport] = [EngineReport(0, 0, 0.0, ())] * len(engines)
         """The last reports that came in at moments of their own."""
         self._block_size = engines[0].block_size
-        self._workers = [_SimulatedWorker(index, config) for index, config in enumerate(engines)]
+        self._workers = [FleetEngine(index, config) for index, config in enumerate(engines)]
         self._pending: list[tuple[float, int, Observation]] = []
         self._order = itertools.count()
         self._ways: Sequence[float] = ()
@@ -214,6 +106,10 @@ class SimulatedFleet:
         self._gaps_after = math.inf
         self._due: list[tuple[float, int, int, EngineSequence | Disturbance]] = []
         """Requests on their way to an engine, and changes of engines: when, a number, the engine."""
+        self._changes = sorted(
+            [each for each in disturbances if each.kind in ("lost", "joins")], key=lambda each: each.at_ms
+        )
+        """Engines that will come or go."""
         for disturbance in disturbances:
             heapq.heappush(self._due, (disturbance.at_ms, next(self._order), disturbance.worker, disturbance))
 
@@ -249,19 +145,27 @@ class SimulatedFleet:
         outcomes = Outcomes(sequences, [-1] * len(trace), [request.arrival_ms for request in trace], [0.0] * len(trace))
         late = policy if isinstance(policy, LatePolicy) else None
         self._prefiller = policy.prefiller if isinstance(policy, LegPolicy) else lambda _: None
+        for change in self._changes:
+            if change.kind == "joins":
+                _elastic(policy).change_fleet(change.worker, present=False, now=0.0)
+        again: set[int] = set()
         arrivals = ClosedLoop(trace)
         count = waiting = 0
         now = 0.0
         while arrivals.next_at < math.inf or waiting or arrivals.has_unknown:
             asked = waiting or always
             until = min(arrivals.next_at, late.look_at()) if late is not None and asked else arrivals.next_at
+            until = min([until, *(change.at_ms for change in self._changes[:1])])
             if arrivals.has_unknown and any(worker.can_begin for worker in self._workers):
                 until = now
             now = self._next_moment(now, until) if asked or arrivals.has_unknown else until
             load = self._advance(now, policy, arrivals)
+            while self._changes and self._changes[0].at_ms <= now:
+                again.update(self._change_fleet(self._changes.pop(0), _elastic(policy), outcomes, arrivals, now))
             while arrivals.next_at <= now:
                 at, index = arrivals.pop()
-                outcomes.arrived[index] = at
+                if index not in again:
+                    outcomes.arrived[index] = at
                 worker = policy.choose(self._arrival(index, trace[index], now, load))
                 if worker is None:
                     waiting += 1
@@ -275,6 +179,24 @@ class SimulatedFleet:
                     self._submit(outcomes, request_index, worker, now)
         self._advance(math.inf, policy, arrivals)
         return outcomes
+
+    def _change_fleet(
+        self, change: Disturbance, policy: ElasticPolicy, outcomes: Outcomes, arrivals: ClosedLoop, now: float
+    ) -> list[int]:
+        """Tell the policy, and send the requests again that a lost engine had open. Returns these."""
+        policy.change_fleet(change.worker, present=change.kind == "joins", now=now)
+        if change.kind == "joins":
+            return []
+        lost = [int(each.request_id) for each in self._workers[change.worker].lose_engine(now)]
+        self._pending = [each for each in self._pending if not _is_of(each[2], lost)]
+        heapq.heapify(self._pending)
+        for index in lost:
+            former = outcomes.requests[index]
+            outcomes.requests[index] = EngineSequence(
+                index, former.prompt_tokens, former.output_tokens, former.blocks, former.lora
+            )
+            arrivals.arrive_again(index, now)
+        return lost
 
     def add_sequence(self, worker: int, sequence: EngineSequence, now: float) -> None:
         """Send an engine a request that isn't of the trace; its number is none of the trace's."""
@@ -306,7 +228,7 @@ class SimulatedFleet:
             sequence.carried = True
             self._legs[index] = _Legs(prefiller, worker, sequence)
             self._workers[prefiller].open_legs += 1
-            worker, sequence = prefiller, _leg(sequence)
+            worker, sequence = prefiller, make_leg(sequence)
         way = self._lags.dispatch + (self._ways[index] if len(self._ways) else 0.0)
         if way:
             heapq.heappush(self._due, (now + way, next(self._order), worker, sequence))
@@ -398,3 +320,13 @@ class SimulatedFleet:
             heapq.heapreplace(self._report_due, (next(self._moments[row]), row))
             report = self._told[row] = self._workers[row].load_at(at - self._lags.load)
             heapq.heappush(self._pending, (at, next(self._order), Reported(row, at - self._lags.load, report)))
+
+
+def _elastic(policy: RoutingPolicy) -> ElasticPolicy:
+    if not isinstance(policy, ElasticPolicy):
+        raise TypeError(f"{type(policy).__name__} knows no engines that come and go")
+    return policy
+
+
+def _is_of(observation: Observation, requests: Sequence[int]) -> bool:
+    return isinstance(observation, Started | Completed) and observation.request in requests

@@ -6,6 +6,7 @@ from pointsman_delay.hindsight import Hindsight
 from pointsman_simulator.policy import (
     Arrival,
     Completed,
+    ElasticPolicy,
     KvChanged,
     LatePolicy,
     Load,
@@ -83,6 +84,11 @@ class JudgedPolicy:
 
     def look_at(self) -> float:
         return self._policy.look_at() if isinstance(self._policy, LatePolicy) else float("inf")
+
+    def change_fleet(self, worker: int, present: bool, now: float) -> None:
+        if isinstance(self._policy, ElasticPolicy):
+            self._policy.change_fleet(worker, present, now)
+        self._index.drop_worker(worker)
 
     def sum_regret(self) -> Regret:
         """The regret of the requests that have ended."""

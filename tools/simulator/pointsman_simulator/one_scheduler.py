@@ -68,12 +68,12 @@ class OneScheduler:
                 registration = _rank(registration, row, ranks)
             self.pool.register(registration, 0.0)
         fleet = [worker for each in self._names if (worker := self.pool.fleet.find(each)) is not None]
+        self._registrations = [worker.registration for worker in fleet]
         self._lives = [worker.life for worker in fleet]
         self._kv_events = kv_events
         self._tiers = tiers
-        for worker in fleet if kv_events else ():
-            self.pool.index.describe(worker.life, None)
-            worker.kv_told = worker.registration.boot_id
+        for name in self._names if kv_events else ():
+            self._follow_cache(name)
 
     def receive_observation(self, observation: Observation, request: tuple[str, str], sent: float, now: float) -> None:
         """Take an observation as from the bus. `sent`: when the edge sent its request to the engine."""
@@ -105,6 +105,32 @@ class OneScheduler:
                 if self._tiers and observation.host_stored:
                     self.pool.index.store_below(life, HOST, hashes(observation.host_stored), now / 1000.0)
 
+    def _follow_cache(self, name: str) -> None:
+        worker = self.pool.fleet.find(name)
+        if worker is not None:
+            self.pool.index.describe(worker.life, None)
+            worker.kv_told = worker.registration.boot_id
+
+    def change_fleet(self, row: int, present: bool, now: float) -> list[int]:
+        """An engine came, or is gone. Returns the requests that it had open."""
+        pool, name, at = self.pool, self._names[row], now / 1000.0
+        if present:
+            registration = replace(self._registrations[row], boot_id=f"{row}-{now}")
+            pool.register(registration, at)
+            worker = pool.fleet.find(name)
+            if worker is not None:
+                self._registrations[row], self._lives[row] = registration, worker.life
+            if self._kv_events:
+                self._follow_cache(name)
+            return []
+        worker = pool.fleet.find(name)
+        pool.remove(name, at)
+        lost: list[int] = []
+        if worker is not None:
+            lost = [int(hold.change.request_id) for hold in worker.holds.values()]
+            pool.books.drop_requests_on(worker, at)
+        return lost
+
     def hear(self, load: Load, now: float) -> None:
         """Take load reports, unless they are the last ones, or were observed as they came in."""
         if load is self._load or load.observed:
@@ -118,8 +144,9 @@ class OneScheduler:
         self._reports += 1
         self.pool.hear(
             WorkerLoad(
-                worker=self._names[row], pool=_POOL, boot_id="1", sequence=self._reports, at_ms=int(now),
-                state="serving", running=running, waiting=waiting, kv_usage=kv_usage,
+                worker=self._names[row], pool=_POOL, boot_id=self._registrations[row].boot_id,
+                sequence=self._reports, at_ms=int(now), state="serving",
+                running=running, waiting=waiting, kv_usage=kv_usage,
                 running_loras=loras, waiting_loras=(), max_loras=self._max_loras,
             ),
             now / 1000.0,
@@ -175,7 +202,7 @@ class OneScheduler:
                 edge=each.request.edge,
                 request_id=each.request.request_id,
                 since=each.since,
-                max_output=each.request.facts.max_output_tokens,
+                max_output=each.request.longest_output,
                 block_tokens=each.request.facts.block_tokens,
                 blocks=each.request.blocks.tobytes(),
             )

@@ -112,6 +112,16 @@ class RoutingPolicy(Protocol):
 
 
 @runtime_checkable
+class ElasticPolicy(RoutingPolicy, Protocol):
+    """A policy for fleets whose engines come and go."""
+
+    def change_fleet(self, worker: int, present: bool, now: float) -> None:
+        """The engine is here from now on, with an empty cache; or it is gone, and its open requests are chosen for
+        again."""
+        ...
+
+
+@runtime_checkable
 class LegPolicy(RoutingPolicy, Protocol):
     """A policy that may have another worker compute the prompt."""
 

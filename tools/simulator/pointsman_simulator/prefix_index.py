@@ -24,6 +24,10 @@ class BaselinePrefixIndex:
             else:
                 holders.pop(block, None)
 
+    def drop_worker(self, worker: int) -> None:
+        """The worker holds nothing any more."""
+        self.remove_blocks(worker, [block for block, holders in self._holders.items() if holders >> worker & 1])
+
     def match_blocks(self, blocks: Sequence[int]) -> list[int]:
         """Leading blocks that each worker holds; matching stops at the first miss."""
         depths = [0] * self._workers

@@ -69,6 +69,8 @@ class SchedulerPolicy:
         self._kv_events = kv_events
         self._peer_lag = peer_lag_ms
         self._sent: dict[int, float] = {}
+        self._sent_again: set[int] = set()
+        """Requests whose engine was lost."""
         self._prefillers: dict[int, int] = {}
         """The engine that computes the prompt of a request that was just chosen for."""
         self._on_the_way: list[tuple[float, int, Callable[[float], None]]] = []
@@ -87,6 +89,12 @@ class SchedulerPolicy:
         for scheduler in self.schedulers:
             scheduler.receive_observation(observation, key, sent, now)
 
+    def change_fleet(self, worker: int, present: bool, now: float) -> None:
+        """Each scheduler learns that an engine came, or is gone with its requests."""
+        self._deliver(now)
+        for scheduler in self.schedulers:
+            self._sent_again.update(scheduler.change_fleet(worker, present, now))
+
     def choose(self, arrival: Arrival) -> int | None:
         """Decide as the service would. Raises Refusal when no engine may serve the request."""
         self._deliver(arrival.at)
@@ -104,6 +112,7 @@ class SchedulerPolicy:
             model="model",
             lora=arrival.lora,
             blocks=hashes(arrival.blocks),
+            attempt=2 if arrival.request in self._sent_again else 1,
         )
         scheduler = self.schedulers[arrival.request % len(self.schedulers)]
         scheduler.hear(arrival.load, arrival.at)
