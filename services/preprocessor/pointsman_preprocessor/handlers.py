@@ -9,6 +9,7 @@ from typing import Final, ParamSpec, TypeVar
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from pointsman_apis.grown_bodies import GrownBodies
 from pointsman_apis.requests import model_of, parse
 from pointsman_contracts.content import PromptEnd, PromptTokens
 from pointsman_contracts.identity import Identity
@@ -52,13 +53,14 @@ class Handlers:
         tokenize_in_thread_above: int = 4096,
         max_values: int,
         threads: Executor,
+        bodies: GrownBodies | None = None,
         limiter: Limiter | None = None,
         tell: Callable[[PromptTokens | PromptEnd, str], None] | None = None,
         fetch: Callable[[str, str], Awaitable[bytes]] | None = None,
     ) -> None:
         """Bodies over `thread_above` bytes are parsed by `threads`, those over `tokenize_in_thread_above` tokenized by
-        them; `max_values` as `parse`; `tell` sends an edge (its instance) the tokens of a prompt that it holds;
-        `fetch` asks an edge for the body of a request, and raises as `ContentClient.fetch_body` does."""
+        them; `max_values` and `bodies` as `parse`; `tell` sends an edge (its instance) the tokens of a prompt that it
+        holds; `fetch` asks an edge for the body of a request, and raises as `ContentClient.fetch_body` does."""
         self._configuration: Final = configuration
         self._fetch: Final = fetch or _cannot_fetch
         self._missing: Final = Missing(_log)
@@ -66,6 +68,7 @@ class Handlers:
         self._tokenize_in_thread_above: Final = tokenize_in_thread_above
         self._max_values: Final = max_values
         self._threads: Final = threads
+        self._bodies: Final = bodies
         self._limiter: Final = limiter or OwnBook()
         self._tell: Final = tell
         self._decodes: Final = Counter(
@@ -185,7 +188,7 @@ class Handlers:
         if headers.dropped:
             self._dropped_headers.inc(headers.dropped)
         content_type = request.headers.get("content-type", "")
-        body = parse(request.path, raw, self._max_values, content_type=content_type)
+        body = parse(request.path, raw, self._max_values, content_type=content_type, bodies=self._bodies)
         if body.api.passed:
             body.model = request.model or model_of(pipeline.config, body)
         # The prompt now, because this rejects bodies that nest too deeply for later stages.

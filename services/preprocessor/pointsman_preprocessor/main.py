@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from pointsman_apis.grown_bodies import GrownBodies
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_hosting.host import run
 from pointsman_hosting.program import Program
@@ -42,6 +43,7 @@ def build(service: Service[PreprocessorSettings]) -> None:
         tokenize_in_thread_above=service.settings.tokenize_in_thread_above,
         max_values=service.settings.max_values,
         threads=threads,
+        bodies=GrownBodies(service.settings.body_cache) if service.settings.body_cache else None,
         limiter=limits.limiter,
         tell=lambda tokens, edge: service.bus.publish(tokens, edge),
         fetch=partial(ContentClient(service.journeys).fetch_body, original=True),

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from pointsman_apis.grown_bodies import BODY_CACHE_BYTES
 from pointsman_apis.requests import MAX_VALUES
 from pointsman_core.units import ByteSize
 from pointsman_models.tokenization.defaults import CACHE_BYTES
@@ -17,5 +18,8 @@ class PreprocessorSettings(ServiceSettings):
     """Bodies of more bytes are tokenized in a thread, where a tokenizer is configured."""
     token_cache: ByteSize = Field(default=CACHE_BYTES, ge=0)
     """Bytes of the cache of texts and their tokens, for each tokenizer."""
+    body_cache: ByteSize = Field(default=BODY_CACHE_BYTES, ge=0)
+    """Bytes of the conversations that are kept, so that the next request of each is read at its end alone; 0 for
+    none."""
     max_values: int = Field(default=MAX_VALUES, ge=1024)
     """Most JSON values in a body, and four times the arrays and objects in it; more would stall other requests."""

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
-from pointsman_plugins.prompt import BYTES_PER_TOKEN, MEDIA_TOKENS, MOST_BLOCKS, Prompt, chain, prompt_of
+from pointsman_plugins.prompt import (
+    BYTES_PER_TOKEN,
+    MEDIA_TOKENS,
+    MOST_BLOCKS,
+    Prompt,
+    Prompts,
+    chain,
+    chain_grown,
+    prompt_of,
+)
 
 BLOCK: Final = 16 * BYTES_PER_TOKEN
 
@@ -201,3 +210,15 @@ def test_responses_and_messages_grow_like_chats() -> None:
 def test_a_text_input_of_responses_is_one_user_message() -> None:
     text = prompt("/v1/responses", input="hello")
     assert text == prompt("/v1/responses", input=[{"role": "user", "content": "hello"}])
+
+
+@given(st.lists(st.tuples(st.integers(0, 900), st.binary(max_size=300)), min_size=1, max_size=6), st.integers(1, 40))
+def test_blocks_of_a_prompt_that_goes_on_with_another_are_named_as_if_it_were_the_first(
+    edits: list[tuple[int, bytes]], limit: int
+) -> None:
+    prompts: Prompts = {}
+    stream = b""
+    for at, put in edits:
+        stream = stream[:at] + put
+        assert chain_grown(stream, BLOCK, 7, limit, prompts) == chain(stream, BLOCK, 7, limit)
+        assert chain_grown(stream, BLOCK, 9, limit, prompts) == chain(stream, BLOCK, 9, limit)

@@ -125,6 +125,8 @@ _CONTENT: Final = frozenset(
 """Fields that hold what people wrote, even where it looks like an identifier."""
 NAME_SESSIONS: Final = frozenset({"prompt_cache_key", "litellm_session_id", "metadata"})
 """Fields in which agents, and the gateways before them, name sessions."""
+HINTS: Final = "nvext"
+"""The field in which clients of NVIDIA's Dynamo give hints about a request."""
 _ANYTHING: Final = Expected("a value", (str, bool, int, float, dict, list))
 
 
@@ -144,6 +146,8 @@ class Shape(NamedTuple):
     """It has more members than rules may read."""
     may_name_session: bool
     """It has a member by which agents name their sessions."""
+    gives_hints: bool
+    """It has the member `HINTS`."""
 
 
 class FieldReader:
@@ -215,6 +219,7 @@ class FieldReader:
             limit=limit,
             wide=wide,
             may_name_session=not NAME_SESSIONS.isdisjoint(document),
+            gives_hints=HINTS in document,
         )
         if not wide and max(map(len, document), default=0) <= _LONGEST_NAME:
             # Names come from clients; a flood of new ones must not stay.

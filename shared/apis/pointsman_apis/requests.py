@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from pointsman_apis.api import Api, View
 from pointsman_apis.fields import Document, FieldReader, empty, kind_of, missing
 from pointsman_apis.forms import read_form
+from pointsman_apis.grown_bodies import LEAST_BYTES, EarlierBody, Grown, GrownBodies
 from pointsman_apis.paths import Route, route_of, unknown_path
 from pointsman_core.config import Config
 from pointsman_core.json_members import has_duplicate_member, sent_twice
@@ -68,20 +69,45 @@ class StructuredBody(msgspec.Struct, gc=False):
     """The pool that the path names."""
     may_name_session: bool = False
     """Whether a member may name a session."""
+    gives_hints: bool = False
+    """Whether it has a member for hints about the request."""
+    kept: EarlierBody | None = None
+    """The body as it is kept for a later one of its conversation; its prompt is known."""
 
 
 def parse(
-    path: str, raw: bytes | memoryview, max_values: int = MAX_VALUES, *, content_type: str = ""
+    path: str,
+    raw: bytes | memoryview,
+    max_values: int = MAX_VALUES,
+    *,
+    content_type: str = "",
+    bodies: GrownBodies | None = None,
 ) -> StructuredBody:
     """Decode and check the body of a request to `path`. Raises Refusal 400 that names the member, 404 for an unknown
-    path. How deep the prompt nests is checked when it is serialised. `content_type` is needed for forms alone."""
+    path. How deep the prompt nests is checked when it is serialised. `content_type` is needed for forms alone.
+    `bodies`: earlier ones that this one may go on with."""
     route = route_of(path)
     if route is None:
         raise unknown_path(path)
     api = route.api
     if api.passed:
         return _passed(route, raw, max_values, content_type)
+    text: bytes | None = None
+    if bodies is not None and len(raw) >= LEAST_BYTES and api.template is not None and api.conversation != "prompt":
+        text = bytes(raw)
+        grown = bodies.find_grown(api.name, text)
+        body = None if grown is None else _read_grown(api, text, grown, bodies, max_values)
+        if body is not None:
+            return body
     document = decode(raw, max_values)
+    body = _read(api, raw, document)
+    if text is not None and bodies is not None and not body.media and isinstance(document.get(api.conversation), list):
+        body.kept = bodies.keep_body(api.name, text, document, api.conversation, _prelude(body.view))
+    return body
+
+
+def _read(api: Api, raw: bytes | memoryview, document: Document, view: View | None = None) -> StructuredBody:
+    """`view`: as `Api.view` makes it of the document, where the caller knows it."""
     readable, shape = api.reader.read(document)
     for name in shape.nested:
         written(document[name])
@@ -91,7 +117,8 @@ def parse(
             raise missing("model")
         _check_model(model)
     media: list[str] = []
-    view = api.view(document, media)
+    if view is None:
+        view = api.view(document, media)
     features = () if _ASKING.isdisjoint(document) and not media else _features(document, media)
     limit = shape.limit
     most: int | None = None if api.generates else 0
@@ -108,7 +135,38 @@ def parse(
         media=tuple(media),
         features=features,
         may_name_session=shape.may_name_session,
+        gives_hints=shape.gives_hints,
     )
+
+
+def _read_grown(api: Api, text: bytes, grown: Grown, bodies: GrownBodies, max_values: int) -> StructuredBody | None:
+    """The body, of which only the messages are read that the earlier one doesn't have. None where these need a
+    reading of the whole body: they have media, or something in them is wrong or isn't as orjson writes it."""
+    between, earlier = grown.between, grown.earlier
+    if b"\\u0000" in between or grown.count_marks() > max_values // CONTAINER_SHARE:
+        return None
+    try:
+        fresh: JsonValue = orjson.loads(between)
+        if not isinstance(fresh, list) or not fresh or written(fresh)[AROUND:-AROUND] != between:
+            return None
+        media: list[str] = []
+        read = api.view({**earlier.document, api.conversation: fresh}, media)
+        if media:
+            return None
+        known = cast("list[Document]", earlier.document[api.conversation])
+        messages = [*known[: grown.kept], *cast("list[Document]", fresh)]
+        document: Document = {**earlier.document, api.conversation: cast("list[JsonValue]", messages)}
+        view = View(messages=messages, head=read.head, answers=read.answers)
+        body = _read(api, text, document, view)
+    except (orjson.JSONDecodeError, Refusal):  # the whole body's refusal names the place
+        return None
+    body.kept = bodies.keep_grown(text, grown, document, [orjson.dumps(item) for item in fresh])
+    return body
+
+
+def _prelude(view: View) -> bytes:
+    head = view.head
+    return written(head)[AROUND:-AROUND] if head and head.count(None) < len(head) else b""
 
 
 def model_of(config: Config, body: StructuredBody) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from pointsman_models.tokenization.chat_template import ChatTemplate
 from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.known_values import KnownValues
 from pointsman_models.tokenization.messages_form import MessagesForm
 from pointsman_models.tokenization.prompt_tokenizer import PromptTokenizer, read_folder
 from pointsman_models.tokenization.responses_form import read_responses_body
@@ -25,11 +26,11 @@ SYSTEM_FIRST = (
 
 
 def of_messages(body: Mapping[str, Any], template: str = CHATML) -> dict[str, Any]:
-    return MessagesForm([ChatTemplate(template)]).read_body(body.get)
+    return MessagesForm([ChatTemplate(template)]).read_body(body.get, KnownValues())
 
 
 def of_responses(body: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(read_responses_body(body.get))
+    return dict(read_responses_body(body.get, KnownValues()))
 
 
 def blocks(*given: dict[str, Any], role: str = "user") -> dict[str, Any]:

@@ -9,7 +9,7 @@ as a prefix (S4-12), and chats that differ in tools or template share nothing (S
 import sys
 from array import array
 from struct import iter_unpack
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import xxhash
@@ -34,6 +34,9 @@ _BIG_ENDIAN: Final = sys.byteorder == "big"
 _digest: Final = xxhash.xxh3_64_intdigest
 _HOLDERS: Final = ("content", "output")
 """Members that hold parts: of messages, and of what tools returned."""
+Prompts: TypeAlias = dict[tuple[int, int, int], tuple[bytes, bytes]]
+"""As `EarlierBody.prompts`."""
+_STEP: Final = 64
 _FILLER: Final = MEDIA_TOKENS * BYTES_PER_TOKEN // 32
 
 
@@ -53,6 +56,9 @@ def prompt_of(body: StructuredBody) -> Prompt:
     if messages is None:
         prompt = _texts(view.prompts or [""], keeps_prefix=body.api.keeps_prefix)
         return prompt if not body.media else _with_media(prompt, len(body.media))
+    if body.kept is not None:
+        stream = body.kept.prompt
+        return Prompt(stream if body.api.keeps_prefix else b"", -(-len(stream) // BYTES_PER_TOKEN))
     if body.media:
         messages = [_without_media(message) for message in messages]
     # Without the closing bracket, the next turn's stream begins with this one.
@@ -110,6 +116,32 @@ def _estimate(size: int) -> int:
 
 def _little_endian(tokens: list[int]) -> bytes:
     return array("I", tokens).tobytes()
+
+
+def chain_grown(stream: bytes, block_bytes: int, root: int, limit: int, prompts: Prompts) -> Blob:
+    """As `chain`. `prompts`: the last prompt of the conversation and its hashes, by the other arguments: what this one
+    has in common with it isn't hashed again."""
+    key = block_bytes, root, limit
+    known = prompts.get(key)
+    common = b"" if known is None else known[1][: _count_equal(known[0], stream) // block_bytes * 8]
+    done = len(common) // 8
+    if done:
+        root = int.from_bytes(common[-8:], "little")
+    blocks = Blob(common + chain(stream[done * block_bytes :], block_bytes, root, limit - done))
+    prompts[key] = stream, blocks
+    return blocks
+
+
+def _count_equal(former: bytes, stream: bytes) -> int:
+    """Bytes that two texts begin with alike, rounded down to `_STEP`."""
+    low, high = 0, min(len(former), len(stream)) // _STEP
+    while low < high:
+        middle = (low + high + 1) // 2
+        if former[low * _STEP : middle * _STEP] == stream[low * _STEP : middle * _STEP]:
+            low = middle
+        else:
+            high = middle - 1
+    return low * _STEP
 
 
 def chain(stream: bytes, block_bytes: int, root: int, limit: int = MOST_BLOCKS) -> Blob:

@@ -29,12 +29,13 @@ class ModelTokenizer(NamedTuple):
         if len(incoming.body.raw) > self.max_bytes:
             raise NotTokenized("too_long", "the body is larger than the tokenizer's max_bytes")
         body = incoming.body
+        memo = None if body.kept is None else body.kept.memo
         if body.api.template == "chat":
-            return _of_tokens(self.tokenizer.tokenize_chat(incoming.field))
+            return _of_tokens(self.tokenizer.tokenize_chat(incoming.field, memo))
         if body.api.template == "messages":
-            return _of_tokens(self.tokenizer.tokenize_messages(incoming.field))
+            return _of_tokens(self.tokenizer.tokenize_messages(incoming.field, memo))
         if body.api.template == "responses":
-            return _of_tokens(self.tokenizer.tokenize_response(incoming.field))
+            return _of_tokens(self.tokenizer.tokenize_response(incoming.field, memo))
         if body.api.template == "text":
             edited = incoming.field("prompt")
             if isinstance(edited, str):

@@ -22,6 +22,7 @@ from pointsman_models.tokenization.body_values import Json
 from pointsman_models.tokenization.bounded_table import BoundedTable
 from pointsman_models.tokenization.content_format import ContentFormat, content_format_of
 from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.known_values import KnownValues
 from pointsman_models.tokenization.segments import ENTRY_BYTES
 
 WRITTEN_BYTES: Final = 16 * 2**20
@@ -90,6 +91,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Json],
+        known: KnownValues | None = None,
         *,
         tools: Sequence[object] | None = None,
         documents: Sequence[object] | None = None,
@@ -97,10 +99,11 @@ class ChatTemplate:
         continue_final_message: bool = False,
         variables: Mapping[str, object],
     ) -> str:
-        """The prompt. `variables` are further inputs of the template. Raises NotTokenized."""
+        """The prompt. `known`: results of the conversation's earlier requests. `variables` are further inputs of the
+        template. Raises NotTokenized."""
         if continue_final_message and add_generation_prompt:
             raise NotTokenized("template", "continue_final_message and add_generation_prompt exclude each other")
-        chat = [_with_reasoning(message) for message in messages]
+        chat = (known or KnownValues()).named.map_inputs(messages, _with_reasoning)
         final = self._open_end(chat) if continue_final_message else ""
         names = {
             **variables,
@@ -142,9 +145,9 @@ def _cut_at_end(text: str, final: str) -> str:
     return text[:at] if text[at : at + len(_END_OF_MESSAGE)] == _END_OF_MESSAGE else text[:at].rstrip()
 
 
-def _with_reasoning(message: Json) -> Json:
+def _with_reasoning(given: object) -> Json:
     """Copies a model's reasoning to each of its names, as transformers does."""
-    message = {key: value for key, value in message.items() if value is not None}
+    message = {key: value for key, value in cast("Json", given).items() if value is not None}
     reasoning = next((message[name] for name in _REASONING if name in message), None)
     if reasoning is None:
         return message

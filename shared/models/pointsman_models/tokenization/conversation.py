@@ -12,6 +12,7 @@ from typing import Final, cast
 from pointsman_models.tokenization.body_values import Json, object_at
 from pointsman_models.tokenization.content_format import ContentFormat
 from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.known_values import KnownValues
 from pointsman_models.tokenization.messages_form import BILLING
 
 _TEXTS: Final = {
@@ -25,11 +26,13 @@ _TEXTS: Final = {
 
 
 def conversation(
-    messages: Sequence[object], content_format: ContentFormat, *, calls_as_given: bool = False
+    messages: Sequence[object], content_format: ContentFormat, known: KnownValues, *, calls_as_given: bool = False
 ) -> list[Json]:
     """Messages for the template. vLLM puts the members of calls into the order of its models, which templates that
     write a call as JSON show; `calls_as_given`: not so. Raises NotTokenized for images, clips and files."""
-    return [_message(object_at(message, "messages"), content_format, calls_as_given) for message in messages]
+    return known.find_told(content_format, calls_as_given).map_inputs(
+        messages, lambda message: _message(object_at(message, "messages"), content_format, calls_as_given)
+    )
 
 
 def tool_list(tools: Sequence[object] | None) -> list[Json] | None:

@@ -10,6 +10,7 @@ from typing import Final, Literal, cast
 from pointsman_models.tokenization.body_values import Field, Json, list_or_none, object_at
 from pointsman_models.tokenization.chat_template import ChatTemplate
 from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.known_values import KnownValues
 
 BILLING: Final = "x-anthropic-billing-header"
 """A text of Claude Code's that begins so differs with every request. vLLM leaves it out."""
@@ -27,8 +28,9 @@ class MessagesForm:
         self._merges_system: bool | None = None
         self._without_thinking: str | None = None
 
-    def read_body(self, field: Field) -> Json:
-        """The fields of the chat. Raises NotTokenized for a body that an engine refuses, or whose form isn't known."""
+    def read_body(self, field: Field, known: KnownValues) -> Json:
+        """The fields of the chat. `known`: results of the conversation's earlier requests. Raises NotTokenized for a
+        body that an engine refuses, or whose form isn't known."""
         messages = [object_at(each, "messages") for each in _items(field("messages"))]
         merges = self._merge_system() if any(each.get("role") == "system" for each in messages) else False
         chat: list[Json] = []
@@ -37,15 +39,13 @@ class MessagesForm:
             system += [text for each in messages if each.get("role") == "system" for text in _texts_of_system(each)]
         if system:
             chat.append({"role": "system", "content": "".join(system)})
-        for message in messages:
-            if message.get("role") == "system":
-                if not merges and (text := "".join(_texts_of_system(message))):
-                    chat.append({"role": "system", "content": text})
-            else:
-                _add_message(message, chat)
+        for made in known.messages.map_inputs(messages, lambda message: _as_chat(object_at(message, "messages"))):
+            chat += made if not merges or not made or made[0]["role"] != "system" else ()
         return {
             "messages": chat,
-            "tools": _tools(field("tools"), messages),
+            "tools": known.tools.map_input(field("tools"), lambda given: _tools(given, messages))
+            if all(each.get("role") != "system" for each in messages)
+            else _tools(field("tools"), messages),
             "reasoning_effort": self._effort(field("thinking"), field("output_config")),
             "chat_template_kwargs": field("chat_template_kwargs"),
         }
@@ -112,6 +112,16 @@ def _texts(blocks: list[object], where: str) -> list[str]:
         if fields.get("type") == "text" and isinstance(text, str) and text and not text.startswith(BILLING):
             texts.append(text)
     return texts
+
+
+def _as_chat(message: Json) -> list[Json]:
+    """One message as those of a chat."""
+    chat: list[Json] = []
+    if message.get("role") != "system":
+        _add_message(message, chat)
+    elif text := "".join(_texts_of_system(message)):
+        chat.append({"role": "system", "content": text})
+    return chat
 
 
 def _add_message(message: Json, chat: list[Json]) -> None:

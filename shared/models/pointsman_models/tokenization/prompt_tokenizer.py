@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from tokenizers import Tokenizer
 
@@ -14,11 +14,14 @@ from pointsman_models.tokenization.content_format import ContentFormat
 from pointsman_models.tokenization.conversation import conversation, tool_list
 from pointsman_models.tokenization.defaults import CACHE_BYTES
 from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.known_values import KnownValues, find_known_values
 from pointsman_models.tokenization.messages_form import MessagesForm
 from pointsman_models.tokenization.responses_form import read_responses_body
 from pointsman_models.tokenization.segments import SegmentEncoder, little_endian
 
 TOKEN_BYTES: Final = 4
+Memo: TypeAlias = dict[int, tuple[object, object]]
+"""As `EarlierBody.memo`."""
 
 _SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _RESERVED: Final = ("chat_template", "tokenize", "messages", "tools", "truncation", "max_length", "padding")
@@ -96,30 +99,37 @@ class PromptTokenizer:
 
         self._of_request: Final = of_request
 
-    def tokenize_chat(self, field: Field) -> bytes:
-        """Token ids (4 bytes each, little-endian) of a chat completion. Raises NotTokenized."""
-        return self._encode(self.render(field), special=field("add_special_tokens") is True, field=field)
+    def tokenize_chat(self, field: Field, memo: Memo | None = None) -> bytes:
+        """Token ids (4 bytes each, little-endian) of a chat completion. `memo`: of its conversation. Raises
+        NotTokenized."""
+        return self._tokenize_chat(field, find_known_values(memo, self))
 
-    def tokenize_messages(self, field: Field) -> bytes:
+    def tokenize_messages(self, field: Field, memo: Memo | None = None) -> bytes:
         """Token ids of a request of Anthropic's Messages. Raises NotTokenized."""
-        return self.tokenize_chat(self._messages.read_body(field).get)
+        known = find_known_values(memo, self)
+        return self._tokenize_chat(self._messages.read_body(field, known).get, known)
 
-    def tokenize_response(self, field: Field) -> bytes:
+    def tokenize_response(self, field: Field, memo: Memo | None = None) -> bytes:
         """Token ids of a request of OpenAI's Responses. Raises NotTokenized."""
-        chat = read_responses_body(field).get
+        known = find_known_values(memo, self)
+        chat = read_responses_body(field, known).get
         # vLLM 0.32 adds the tokenizer's special tokens, though the template has its own: `build_tok_params` of a chat
         # leaves them out, and that of a response doesn't.
-        return self._encode(self.render(chat, calls_as_given=True), special=True, field=chat)
+        return self._encode(self.render(chat, known, calls_as_given=True), special=True, field=chat)
 
     def tokenize_completion(self, text: str, field: Field) -> bytes:
         """Token ids of a text completion. Raises NotTokenized."""
         return self._encode(text, special=field("add_special_tokens") is not False, field=field)
 
-    def render(self, field: Field, *, calls_as_given: bool = False) -> str:
-        """The text of a chat completion's prompt. `calls_as_given`: members of calls keep their order. Raises
-        NotTokenized."""
+    def _tokenize_chat(self, field: Field, known: KnownValues) -> bytes:
+        return self._encode(self.render(field, known), special=field("add_special_tokens") is True, field=field)
+
+    def render(self, field: Field, known: KnownValues | None = None, *, calls_as_given: bool = False) -> str:
+        """The text of a chat completion's prompt. `known`: results of the conversation's earlier requests;
+        `calls_as_given`: members of calls keep their order. Raises NotTokenized."""
+        known = known or KnownValues()
         asked = _arguments(field("chat_template_kwargs"))
-        tools = tool_list(list_or_none(field("tools")))
+        tools = known.told_tools.map_input(field("tools"), lambda given: tool_list(list_or_none(given)))
         template = self._template(field, asked, tools)
         variables = {**self._special, **self._served.variables, **asked}
         effort = field("reasoning_effort")
@@ -129,7 +139,10 @@ class PromptTokenizer:
                 variables["enable_thinking"] = effort != "none"
         opening = field("add_generation_prompt")
         return template.render(
-            conversation(list_or_none(field("messages")) or [], template.content_format, calls_as_given=calls_as_given),
+            conversation(
+                list_or_none(field("messages")) or [], template.content_format, known, calls_as_given=calls_as_given
+            ),
+            known,
             tools=tools,
             documents=list_or_none(field("documents")),
             add_generation_prompt=opening is not False,

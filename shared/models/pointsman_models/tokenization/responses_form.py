@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from pointsman_models.tokenization.body_values import Field, Json, list_or_none, object_at
 from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.known_values import KnownValues
 
 _ELSEWHERE: Final = ("previous_response_id", "previous_input_messages", "conversation", "prompt")
 """Fields that stand for turns which the body doesn't have."""
@@ -22,7 +23,7 @@ _BETWEEN_NAMES: Final = "__"
 """Between the name of a tool's namespace and its own."""
 
 
-def read_responses_body(field: Field) -> Json:
+def read_responses_body(field: Field, known: KnownValues) -> Json:
     """The fields of the chat. Raises NotTokenized for a body that an engine refuses, or whose turns the engine has."""
     for name in _ELSEWHERE:
         if field(name) is not None:
@@ -48,7 +49,7 @@ def read_responses_body(field: Field) -> Json:
     reasoning = field("reasoning")
     return {
         "messages": chat,
-        "tools": _tools(field("tools")),
+        "tools": known.tools.map_input(field("tools"), _tools),
         "reasoning_effort": cast("Json", reasoning).get("effort") if isinstance(reasoning, dict) else None,
         "chat_template_kwargs": field("chat_template_kwargs"),
         "add_generation_prompt": not goes_on,
