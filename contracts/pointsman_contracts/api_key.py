@@ -21,6 +21,8 @@ class KeyOwner(Message, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = always(())
     models: tuple[str, ...] | None = None
     """Names, patterns (`llama-*`) or `group:<group>`; None: all."""
+    priority: int = always(0)
+    """The highest priority that its requests may hint at, 0 to 1000."""
     limits: dict[str, str | float] = field(default_factory=dict[str, str | float])
     """Name → value, for limits that take their value from the identity."""
     expires_ms: int | None = None

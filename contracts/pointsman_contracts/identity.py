@@ -9,9 +9,9 @@ IDENTITY: Final = "identity"
 """The attribute of a request (`RequestFacts.attributes`) that identifies its sender. Absent without authentication.
 
 `tenant`, `subject`, `plan`, `key`: texts. `scopes`: list of texts. `models`: list of names and patterns that may be
-used; absent: all. `limits`: name → value, for limits that take their values
-from here. `batch`: the batch that the request is a line of; no client can set it. `source`: the instance that
-identified the sender."""
+used; absent: all. `priority`: the highest that a request may hint at; absent: 0. `limits`: name → value, for limits
+that take their values from here. `batch`: the batch that the request is a line of; no client can set it. `source`: the
+instance that identified the sender."""
 LONGEST_NAME: Final = 256
 """Longest tenant, subject or plan that is published, in characters."""
 

@@ -99,6 +99,8 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     """Length of the prompt in tokens: exact when a tokenizer is configured, otherwise estimated."""
     tokens_exact: bool = always(False)
     max_output_tokens: int | None = None
+    hinted_output_tokens: int | None = None
+    """Tokens that the client expects of the answer (`agent_hints.osl`), for predictions alone; None without a hint."""
     """The client's limit on each answer; None when it set none."""
     answers: Annotated[int, Meta(ge=1)] = always(1)
     """How many answers the engine generates: `n` or `best_of`, for each prompt. They share the prompt."""

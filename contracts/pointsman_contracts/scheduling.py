@@ -182,6 +182,8 @@ class ReservationChange(Part, frozen=True, kw_only=True):
     """The flow that the request shares capacity in, as `RequestFacts.fairness_id`; None for the default flow."""
     background: bool = False
     """Whether the request gives way to others: its priority is `BATCH_PRIORITY` or less."""
+    hinted_tokens: int | None = None
+    """As `RequestFacts.hinted_output_tokens`."""
 
 
 class UnboundRequest(Part, frozen=True, kw_only=True):

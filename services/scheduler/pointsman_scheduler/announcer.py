@@ -199,7 +199,7 @@ def _waiting(binder: Binder, each: Unbound, now_ms: float, *, known: bool) -> Un
         request_id=request.request_id,
         edge=request.edge,
         waited_ms=round(now_ms - each.since),
-        max_output_tokens=request.facts.max_output_tokens,
+        max_output_tokens=request.longest_output,
         block_tokens=request.facts.block_tokens,
         blocks=NO_BYTES if known else Blob(request.blocks.tobytes()),
     )

@@ -1,10 +1,13 @@
 """Requests that would push out of a cache what is in use, or about to be, wait for room or go where there is room."""
 
+import tracemalloc
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
 from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_scheduler.domain.cache_room.room import CacheRoom, RoomNeeded
 from pointsman_scheduler.domain.late_binding import Because, Bound
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
 from pointsman_testing.scheduler_bench import Bench, explained
@@ -205,3 +208,20 @@ def test_room_is_counted_down_to_nothing_when_all_requests_end_and_their_session
     worker = room.pool.fleet.find("a")
     assert worker is not None
     assert room.policy.room.room.taken_share(worker.life) == 0.0
+
+
+def test_a_session_takes_at_most_eight_hundred_bytes() -> None:
+    room, dice = CacheRoom(), np.random.default_rng(1)
+    keys = [("edge-1", f"request-{number}", "") for number in range(2000)]
+    prompts = dice.integers(1, 2**63, size=(len(keys), 40), dtype=np.uint64)
+    tracemalloc.start()
+    try:
+        for number, key in enumerate(keys):
+            needed = RoomNeeded(key, number % 8, 1_048_576.0, 20_000, 20_000, f"flow-{number % 400}")
+            room.take_room(needed, prompts[number], 0.0)
+        for number, key in enumerate(keys):
+            room.give_room_back(key, 20.0, int(prompts[number][-1]), 300)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / len(keys) <= 800

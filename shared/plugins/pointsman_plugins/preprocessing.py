@@ -46,6 +46,8 @@ class HeaderFacts(msgspec.Struct, gc=False):
     workers: tuple[str, ...] | None = None
     names_agent: bool = False
     """Whether a known agent's own header is among them."""
+    hinted_priority: str | None = None
+    """The priority that the client wishes for, as it wrote it."""
 
 
 class ProcessorVerdict(msgspec.Struct, frozen=True, gc=False):

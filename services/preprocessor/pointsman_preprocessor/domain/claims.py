@@ -7,6 +7,7 @@ from pydantic import Field, JsonValue
 
 from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.identities import Grant, SenderPermissions
+from pointsman_preprocessor.domain.request_headers import HIGHEST_PRIORITY
 
 
 class ClaimNames(Params):
@@ -19,6 +20,8 @@ class ClaimNames(Params):
     """A list, or a text with spaces between them."""
     models: str = Field(default="models", min_length=1)
     """A list of names, patterns (`llama-*`) or `group:<group>`. Without the claim all models may be used."""
+    priority: str = Field(default="priority", min_length=1)
+    """An integer from 0 to 1000: the highest priority that requests may hint at."""
     limits: str = Field(default="limits", min_length=1)
     """An object: name → value, for limits that take their value from the identity."""
 
@@ -39,6 +42,7 @@ def grant_of(claims: Mapping[str, JsonValue], names: ClaimNames, tenant: str) ->
             plan=_text(claims, names.plan),
             scopes=_words(_at(claims, names.scopes), names.scopes),
             models=None if models is None else _words(models, names.models),
+            priority=_priority(_at(claims, names.priority), names.priority),
         ),
         subject=_text(claims, names.subject),
         limits=limits or {},
@@ -62,6 +66,14 @@ def _text(claims: Mapping[str, JsonValue], name: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(f"the claim {name} isn't a text")  # noqa: TRY004 - a client's value, not a type of ours
     return str(value)
+
+
+def _priority(value: JsonValue, name: str) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= HIGHEST_PRIORITY:
+        raise ValueError(f"the claim {name} isn't an integer from 0 to {HIGHEST_PRIORITY}")
+    return value
 
 
 def _words(value: JsonValue, name: str) -> tuple[str, ...]:

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import orjson
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from pointsman_core.config import Config
 from pointsman_plugins.plugin import Params
+from pointsman_preprocessor.domain.request_headers import HIGHEST_PRIORITY
 
 LARGEST: Final = 2048
 """Bytes of an identity as JSON: it is sent with the request, whose facts have 64 KiB."""
@@ -22,6 +23,8 @@ class SenderPermissions(Params):
     scopes: tuple[str, ...] = ()
     models: tuple[str, ...] | None = None
     """Names, patterns (`llama-*`) or `group:<group>`; default: all."""
+    priority: int = Field(default=0, ge=0, le=HIGHEST_PRIORITY)
+    """The highest priority that requests may hint at (`nvext.agent_hints.priority`)."""
 
 
 class Grant(NamedTuple):
@@ -69,6 +72,8 @@ def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, Jso
         identity["key"] = grant.key
     if permissions.models is not None:
         identity["models"] = groups.expand_groups(permissions.models)
+    if permissions.priority:
+        identity["priority"] = permissions.priority
     if grant.limits:
         identity["limits"] = dict(grant.limits)
     try:

@@ -18,9 +18,10 @@ from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.plugins import within
 from pointsman_core.settled_target import HASH_BYTES, salt
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming, Ports, RequestProcessor
-from pointsman_plugins.prompt import BYTES_PER_TOKEN, MOST_BLOCKS, Prompt, chain
+from pointsman_plugins.prompt import BYTES_PER_TOKEN, MOST_BLOCKS, Prompt, chain, chain_grown
 from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.admission import Admission
+from pointsman_preprocessor.domain.agent_hints import read_hints
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
 from pointsman_preprocessor.domain.lent import AUTHORIZATION, LENT, LentIdentities, take_lent
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers, TokenReaders
@@ -198,6 +199,9 @@ def describe(
                 for other in block_tokens[1:]
             ]
         )
+    priority, hinted = headers.priority, None
+    if body.gives_hints or headers.hinted_priority is not None:
+        priority, hinted = read_hints(incoming)
     return RequestFacts(
         api=api.name,
         path=incoming.envelope.path,
@@ -206,9 +210,12 @@ def describe(
         prompt_tokens=prompt.tokens,
         tokens_exact=prompt.exact,
         max_output_tokens=body.max_output_tokens,
+        hinted_output_tokens=hinted,
         answers=body.view.answers,
         block_tokens=size,
-        blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, most),
+        blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, most)
+        if body.kept is None
+        else chain_grown(prompt.stream, size * BYTES_PER_TOKEN, root, most, body.kept.prompts),
         blocks_precise=prompt.exact and not keeper,
         other_chains=others,
         fingerprint=fingerprint(api.name, deciding(edited(document, incoming.body_edits.values())))
@@ -219,7 +226,7 @@ def describe(
         fields=body.readable,
         attributes=attributes,
         session=headers.session,
-        priority=headers.priority,
+        priority=priority,
         fairness_id=headers.fairness_id or tenant,
         slo_ttft_ms=headers.slo_ttft_ms,
         slo_itl_ms=headers.slo_itl_ms,

@@ -21,6 +21,8 @@ from pointsman_preprocessor.domain.known_agents import MARKED_BY
 
 _PRIORITY: Final = "x-pointsman-priority"
 _OWN_PRIORITY: Final = "x-priority"
+_HINTED_PRIORITY: Final = "x-dynamo-request-priority"
+"""A wish of the client, which its identity bounds (`agent_hints`)."""
 _BATCH: Final = "batch"
 """The only value of `x-priority`, which any client may send, that counts: it puts the own request behind all others."""
 _OBJECTIVE: Final = ("x-pointsman-objective", "x-gateway-inference-objective")
@@ -34,6 +36,7 @@ _OPTIONS: Final = frozenset(
     {
         _PRIORITY,
         _OWN_PRIORITY,
+        _HINTED_PRIORITY,
         *_OBJECTIVE,
         *_FAIRNESS,
         _SESSION,
@@ -97,6 +100,7 @@ def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
         subset=subset_of(headers),
         workers=_workers(headers),
         names_agent=not MARKED_BY.isdisjoint(headers),
+        hinted_priority=_first(headers, (_HINTED_PRIORITY,)),
     )
 
 

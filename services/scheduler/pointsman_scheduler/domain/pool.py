@@ -385,6 +385,7 @@ class PoolScheduler:
                 streamed=facts.stream,
                 flow=facts.fairness_id or None,
                 background=facts.priority <= BATCH_PRIORITY,
+                hinted_tokens=facts.hinted_output_tokens,
                 media=bool(facts.features) and not _MEDIA.isdisjoint(facts.features),
             )
             if request.fetched is not None and leg == selection.prompt_leg:

@@ -45,6 +45,8 @@ class ScheduleRequest(Struct, eq=False):
     fetched: dict[str, Floats] | None = None
     """Prompt tokens that each worker would fetch from a tier below its device, by tier, after those on the device. None
     where no worker would fetch any."""
+    believed_output: int | None = None
+    """The longest answer that predictions count on, where a hint says more than the client's limit; None otherwise."""
     attributes: dict[str, object] = {}
 
     def reached(self, matched: Floats) -> Floats:
@@ -52,6 +54,11 @@ class ScheduleRequest(Struct, eq=False):
         if self.fetched is None:
             return matched
         return matched + sum(self.fetched.values())
+
+    @property
+    def longest_output(self) -> int | None:
+        """The longest answer that predictions count on, in tokens; None where nothing bounds it."""
+        return self.facts.max_output_tokens if self.believed_output is None else self.believed_output
 
     @property
     def key(self) -> RequestKey:

@@ -111,6 +111,7 @@ def facts(record: ApiKey, now: datetime) -> Table:
         "plan": record.plan,
         "scopes": ", ".join(record.scopes),
         "models": "all" if record.models is None else ", ".join(record.models) or "none",
+        "priority": str(record.priority or ""),
         "limits": ", ".join(
             f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
             for name, value in record.limits.items()

@@ -23,6 +23,9 @@ def create(
     model: Annotated[
         list[str] | None, typer.Option(help="A model that the key may use; repeatable. Default: all.")
     ] = None,
+    priority: Annotated[
+        int, typer.Option(min=0, max=1000, help="The highest priority that its requests may hint at.")
+    ] = 0,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Value for a limit whose `claim` has this name; repeatable."),
@@ -44,6 +47,7 @@ def create(
         plan=plan,
         scopes=tuple(scope or ()),
         models=tuple(model) if model else None,
+        priority=priority,
         limits=api_keys.limits(limit or (), budget),
         expires_ms=api_keys.expiry_ms(expires, now),
         note=note,

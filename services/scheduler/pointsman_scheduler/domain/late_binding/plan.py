@@ -34,7 +34,7 @@ def place(waiting: Sequence[Unbound], outlook: Outlook, now: float) -> bool:
     for (_, shortest_first), entries in sorted(classes.items()):
         for *_, each in sorted(entries, key=lambda entry: entry[:2]):
             _count_shared(each, families)
-            costs = outlook.costs(each.prompt, each.matched, each.request.facts.max_output_tokens, each.uses, each.rows)
+            costs = outlook.costs(each.prompt, each.matched, each.request.longest_output, each.uses, each.rows)
             at = costs.index(min(costs))
             row = at if each.rows is None else each.rows[at]
             changed |= row != each.row and each.reported is None

@@ -14,6 +14,7 @@ from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Producer, Respon
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.plugins.handlers.disaggregated import PREFILL
+from pointsman_scheduler.plugins.producers.hinted_lengths import HintedLengths
 from pointsman_scheduler.plugins.producers.preludes import Preludes
 from pointsman_scheduler.plugins.producers.rank_shares import RankShares
 
@@ -43,6 +44,7 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         self.estimator = PassSizeSearch(self.params.batch_tokens, self.params.first_token_weight)
         self.preludes = Preludes(self.estimator)
         self.rank_shares = RankShares()
+        self.hints = HintedLengths()
         self._epoch = -1
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
@@ -62,7 +64,13 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         now = everyone.now * 1000.0
         if self.preludes.waiting:
             self.preludes.send_due(now)
-        costs = self.estimator.best.costs(prompt, matched, now, request.facts.max_output_tokens, prefix)
+        best, facts = self.estimator.best, request.facts
+        limit = facts.max_output_tokens
+        if facts.hinted_output_tokens is not None:
+            limit = request.believed_output = self.hints.believe_length(
+                facts.fairness_id, facts.hinted_output_tokens, best.expected_output, limit
+            )
+        costs = best.costs(prompt, matched, now, limit, prefix)
         if request.fetched is not None or request.lora is not None:
             costs = self.preludes.add_costs(costs, request, fleet, now)
         if self.rank_shares.has_ranks:
@@ -99,4 +107,6 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         if hold.handed_ms is not None:
             now_ms = now * 1000.0
             self.estimator.handed_over(hold.key, (*hold.request, ""), now_ms - hold.handed_ms, now_ms)
+        if hold.change.hinted_tokens is not None and hold.answer_tokens is not None and not hold.change.leg:
+            self.hints.learn_length(hold.change.flow or "", hold.change.hinted_tokens, hold.answer_tokens)
         self.estimator.ended(hold.key, now * 1000.0, hold.answer_tokens)
