@@ -1,5 +1,6 @@
 """A pool judges its workers by what requests experience: failures against those of peers, and progress."""
 
+import random
 from collections import Counter
 
 import pytest
@@ -441,6 +442,41 @@ def test_no_whole_answer_is_started_twice_while_engines_work(
             bench.hear(name, running=1, worked_tokens=worked if counters else None)
         assert engines.sweep() == []
         assert not bench.pool.fleet.ejected
+
+
+@pytest.mark.parametrize("drained_at_s", [1.0, 5.0, 1000.0])
+@pytest.mark.parametrize("gap_s", [0.2, 2.0])
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
+def test_long_answers_of_a_new_fleet_are_no_failures_while_its_engines_compute_tokens(
+    drained_at_s: float, gap_s: float, part: float
+) -> None:
+    """Nothing was learnt yet, the model predicts little more than a second, and one engine gets no new requests from a
+    moment on."""
+    bench = Bench(AT_RANDOM)
+    bench.join("a", "b", "c")
+    began = next_at = bench.now
+    dice = random.Random(f"{drained_at_s} {gap_s} {part}")
+    left = [(dice.uniform(20.0, 60.0), dice.random() < part) for _ in range(20)]
+    due: list[tuple[float, ScheduleRequest, str]] = []
+    while due or left:
+        bench.now += 0.5
+        while left and bench.now >= next_at:
+            next_at += gap_s
+            took_s, stream = left.pop()
+            able = ("a", "b", "c") if bench.now - began < drained_at_s else ("b", "c")
+            request = bench.request(stream=stream, max_output_tokens=100, workers=able)
+            home = bench.chosen(request, seed=len(left))
+            if stream:
+                bench.pool.books.started(request.key, home, 100.0, bench.now)
+            due.append((bench.now + took_s, request, home))
+        for each in [each for each in due if each[0] <= bench.now]:
+            due.remove(each)
+            bench.pool.books.completed(each[1].key, bench.now, True, 100, 1.0, each[2])
+        for name in "abc":
+            bench.hear(name, running=sum(each[2] == name for each in due), worked_tokens=int(bench.now * 100))
+        bench.pool.sweep(bench.now)
+        assert bench.pool.overdue == []
+        assert bench.pool.outliers.verdicts(bench.now) == []
 
 
 @pytest.mark.parametrize("unknown", ["", "metrics 503"])

@@ -91,6 +91,7 @@ class OutlierDetection:
 
     def ended(self, hold: Hold, now: float, *, begun: bool) -> None:
         """Its answer came as a whole, and was no error. `begun`: `started` was called."""
+        self.patience.learn_end(hold, now)
         if not begun:
             hold.worker.ended_at = now
             self._answered(hold, now, whole=True)
@@ -209,6 +210,8 @@ class OutlierDetection:
         """Streams that have begun and should have ended long ago count as broken off, and stay where they are. A client
         that reads slowly has such a stream, too: then its engine ends others, or has nothing to do. Where its load is
         unknown, it takes several of them."""
+        if self._computes(worker, now) and not self.patience.knows_lengths:
+            return
         stuck = [hold for hold in endless if hold.at >= worker.ended_at]
         report = worker.report
         fresh = now - worker.heard <= TIMES.worker_silent_s
@@ -265,12 +268,13 @@ class OutlierDetection:
         found: list[Hold] = []
         unsure: list[Hold] = []
         hung = worker.standing.hung
+        unknown = self._computes(worker, now) and not self.patience.knows_lengths
         progress = max(worker.answered_at, worker.worked_at if worker.worked is not None else NEVER)
         for hold in late:
             quiet_s = now - max(progress, hold.at)
             if _judged_alone(hold):
                 found.append(hold)
-            elif self.patience.certainly_late(hold, now - hold.at):
+            elif not unknown and self.patience.certainly_late(hold, now - hold.at):
                 # Its counters may move for requests that it begins and doesn't end either.
                 if now - max(worker.answered_at, hold.at) > (LEAST_SUSPECT_S if hung else LEAST_S):
                     found.append(hold)
@@ -281,6 +285,10 @@ class OutlierDetection:
         if found or hung or len(unsure) >= LEAST_UNANSWERED:
             found += unsure
         return found
+
+    def _computes(self, worker: Worker, now: float) -> bool:
+        """Whether the worker's own counters show that it computes tokens."""
+        return worker.worked is not None and now - worker.worked_at <= LEAST_STANDING_S
 
     def _stands(self, worker: Worker, now: float, longer_than_s: float = LEAST_S) -> bool:
         """Whether the worker's own counters show that it computes nothing."""

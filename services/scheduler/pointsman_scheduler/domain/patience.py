@@ -47,6 +47,12 @@ LEAST_ENDLESS_S: Final = 3.5
 """No stream that has begun lasts too long earlier: an engine may stand still for 3 s."""
 _KNOWN_AFTER: Final = 20.0
 """Observations before a limit is told to edges."""
+_FEW: Final = 20
+"""Answers that must have ended before the length of one says something."""
+_LONGER: Final = 2.0
+"""By what an answer may exceed the longest of those that ended last."""
+_FORGETTING: Final = 0.98
+"""What each end leaves of the longest time that is remembered."""
 
 
 class Limits(NamedTuple):
@@ -86,7 +92,14 @@ class Excess:
 class Patience:
     """How long requests of one pool wait for the first byte before their engine is suspect."""
 
+    _ends = _FEW
+    """Answers that ended, up to `_FEW`; the default is of snapshots of earlier versions."""
+    _longest_s = 0.0
+    """Seconds that the longest of the last ones took."""
+
     def __init__(self) -> None:
+        self._ends = 0
+        self._longest_s = 0.0
         self.forecast: PassSizeSearch | None = None
         """The delay model of the newest policy; None for a policy without one."""
         self._prior: Final = PassModel().rates
@@ -138,6 +151,17 @@ class Patience:
         excess.learnt_at = now
         excess.learn_excess(took_ms, predicted_ms)
 
+    def learn_end(self, hold: Hold, now: float) -> None:
+        """Its answer, streamed or not, has ended as a whole."""
+        if not hold.stalled:
+            self._ends = min(_FEW, self._ends + 1)
+            self._longest_s = max(now - hold.at, _FORGETTING * self._longest_s)
+
+    @property
+    def knows_lengths(self) -> bool:
+        """Whether enough answers have ended to say that one takes too long, though its engine computes tokens."""
+        return self._ends >= _FEW
+
     def update_limits(self) -> Limits:
         """Bring `limits` up to date."""
         self.limits = self._current()
@@ -162,12 +186,15 @@ class Patience:
     def certainly_late(self, hold: Hold, waited_s: float) -> bool:
         """Whether the request waits for far longer than all that its worker has to do until something of it is seen."""
         expected_ms = expected(hold)
-        return expected_ms is not None and waited_s * 1000.0 > expected_ms * self._factor(hold)
+        if expected_ms is None or (not hold.change.streamed and waited_s <= _LONGER * self._longest_s):
+            return False
+        return waited_s * 1000.0 > expected_ms * self._factor(hold)
 
     def is_endless(self, hold: Hold, waited_s: float) -> bool:
         """Whether a stream that has begun lasts for far longer than its longest answer should. By the last `look`."""
         longest_ms = hold.predicted_ms + hold.change.output_tokens * hold.step_ms
-        return waited_s > LEAST_ENDLESS_S and waited_s * 1000.0 > longest_ms * self.limits.usual[0]
+        least_s = max(LEAST_ENDLESS_S, _LONGER * self._longest_s)
+        return waited_s > least_s and waited_s * 1000.0 > longest_ms * self.limits.usual[0]
 
     def _factor(self, hold: Hold) -> float:
         limits = self.limits
