@@ -106,7 +106,7 @@ async def test_a_rolling_restart_of_every_engine_loses_no_character_behind_envoy
             for engine in engines:
                 code, said = await stack.command("engines", "drain", engine.url, "--within", "1s")
                 assert code == 0, said
-                assert "has nothing left" in said
+                assert "has no requests left" in said
                 assert engine.running == 0
                 await engine.stop()
                 assert engine.started_at is not None

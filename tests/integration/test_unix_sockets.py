@@ -61,7 +61,7 @@ async def test_engines_behind_unix_sockets_are_read_asked_and_drained(stacks: St
             await eventually(load_is_read)
             listed.pages.running = listed.pages.waiting = 0
             code, said = await stack.command("engines", "drain", own.url, "--within", "1s")
-            assert (code, "has nothing left" in said) == (0, True), said
+            assert (code, "has no requests left" in said) == (0, True), said
             before = len(own.asked)
             assert [(await chat(stack, stream=False))[0] for _ in range(4)] == [200] * 4
             assert len(own.asked) == before

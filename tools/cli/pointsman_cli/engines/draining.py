@@ -42,7 +42,7 @@ def read_within(text: str) -> int:
 
 
 async def drain(url: str | None, query: DrainQuery, console: Console, *, wait: bool) -> bool:
-    """Order an engine to drain, and wait until it has nothing left. False when it still has something."""
+    """Order an engine to drain, and wait until it has no requests left. False when it still has some."""
     async with bus.connected(bus.settings(url), "pointsman engines") as client, following(client) as workers:
         began = time.monotonic()
         ordered = await _order(client, query)
@@ -103,7 +103,10 @@ async def _order(client: Client, query: DrainQuery) -> tuple[OrderedDrain, ...]:
 def _told(each: OrderedDrain, query: DrainQuery) -> str:
     before = f" It drained already: {each.before}." if each.before else ""
     warning = f" WARNING: nothing else serves {each.warning}; requests for it get 503." if each.warning else ""
-    when = f"What it has may end within {query.within_ms / 1000:g} s, and moves to other engines then."
+    when = "Its open requests move to other engines now."
+    if query.within_ms:
+        left_s = f"{query.within_ms / 1000:g} s"
+        when = f"Its open requests have {left_s} to end; those that are left then move to other engines."
     return f"{each.url} takes no new requests. {when}{before}{warning}"
 
 
@@ -119,7 +122,7 @@ async def _drained(workers: Workers, each: OrderedDrain, query: DrainQuery, bega
         view = workers.workers_of(each.pool).get(each.worker)
         after = f"after {now - began:.1f} s"
         if view is None or (first is not None and view.boot_id != first.boot_id):
-            say(f"has left the pool {each.pool}, or is in a new life, {after}.")
+            say(f"has left the pool {each.pool}, or has restarted, {after}.")
             return True
         reported = reported or view.draining is not None
         if not reported and now - began >= REPORTED_S:
@@ -133,11 +136,11 @@ async def _drained(workers: Workers, each: OrderedDrain, query: DrainQuery, bega
         elif idle_since is None:
             idle_since = now
         elif reported and now - idle_since >= IDLE_S:
-            say(f"has nothing left, {after}. In its next life it takes requests again.")
+            say(f"has no requests left, {after}: it can be stopped. After a restart it takes requests again.")
             return True
         if now >= ends and not view.opaque and not _is_idle(view):
             left = counted(view.running + view.waiting, "request")
-            say(f"still has {left}, which no other engine can continue. They may end in their own time.")
+            say(f"still has {left} that no other engine can continue. They run until they end or it is stopped.")
             return False
         await asyncio.sleep(_LOOK_S)
 

@@ -54,7 +54,7 @@ def drain(
     force: Annotated[
         bool, typer.Option("--force", help="Also the last engine that serves a model: requests for it get 503.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return once the engine has nothing left.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return once the engine has no requests left.")] = True,
     nats: NatsOption = None,
 ) -> None:
     """Take an engine out of service without losing a stream, e.g. to upgrade it. Its name in the pool does, too.
