@@ -17,7 +17,7 @@ from pointsman_apis.chat import CHAT
 from pointsman_apis.token_ids import with_token_ids
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import relay_stream
-from pointsman_frontend.domain.resuming.resuming import Setting, resuming_of
+from pointsman_frontend.domain.resuming.resumable import Setting, resuming_of
 
 ROUNDS: Final = 40
 STREAMS: Final = 3200

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,12 +17,12 @@ from pointsman_apis.messages import MESSAGES
 from pointsman_apis.responses import RESPONSES
 from pointsman_apis.streams import EventSplitter
 from pointsman_frontend.domain.resuming.question import CantContinue
-from pointsman_frontend.domain.resuming.resuming import Setting
+from pointsman_frontend.domain.resuming.resumable import Setting
+from pointsman_frontend.domain.resuming.resuming import Resuming
+from pointsman_testing.answering_engine import AnsweringEngine
 from pointsman_testing.continuing_engine import Body, ContinuingEngine
-from pointsman_testing.cut_streams import FIRST, OTHER, CutStream, ask, expected, read, resumed
+from pointsman_testing.cut_streams import CUTS, FIRST, OTHER, CutStream, ask, expected, read, resumed
 
-CUTS: Final = int(os.environ.get("POINTSMAN_CUTS", "400"))
-"""Streams that are cut. `POINTSMAN_CUTS=20000` takes some minutes."""
 BROKE: Final = (3059,)
 """Streams that weren't continued right once: a prompt of several that had not begun."""
 
@@ -203,6 +202,11 @@ def found_form(api: Api, body: Body, setting: Setting, kind: str, *deltas: Body)
     if resuming is None:
         return "no"
     engine = ContinuingEngine(tells_ids=kind == "vllm")
+    if api in (MESSAGES, RESPONSES):
+        resuming.sent = lambda: json.dumps(body).encode()
+        for event in itertools.islice(AnsweringEngine().events(api.path, body), 6):
+            resuming.kept.keep_events(event)
+        return form_found(resuming)
     sent = body | {"return_token_ids": resuming.asks_ids}
     resuming.sent = lambda: json.dumps(sent).encode()
     events = (
@@ -212,6 +216,10 @@ def found_form(api: Api, body: Body, setting: Setting, kind: str, *deltas: Body)
     )
     for event in events:
         resuming.kept.keep_events(event)
+    return form_found(resuming)
+
+
+def form_found(resuming: Resuming) -> str:
     try:
         resuming.break_off()
     except CantContinue:
@@ -241,10 +249,36 @@ def chat(*deltas: Body, **more: Any) -> list[Probe]:
     return [(CHAT, ask(CHAT, 1, **more), deltas)]
 
 
+def answer_of(api: Api) -> Body:
+    asked = (
+        {"messages": [{"role": "user", "content": "Tell"}], "max_tokens": 9} if api is MESSAGES else {"input": "Tell"}
+    )
+    return {"model": "m", "stream": True, "temperature": 0, **asked}
+
+
+def answers(*, thinks: bool = False, **more: Any) -> list[Probe]:
+    own = {MESSAGES.name: ("output_config", "tools"), RESPONSES.name: ("text", "tools")}
+    more |= THINKING if thinks else {}
+    left = {"max_tokens", "output_config", "text"}
+    return [
+        (api, answer_of(api) | {name: more[name] for name in more if name not in left or name in own[api.name]}, ())
+        for api in (RESPONSES, MESSAGES)
+    ]
+
+
 ROWS: Final[Mapping[str, list[Probe]]] = {
     "chats": chat(),
     "completions": [(COMPLETIONS, ask(COMPLETIONS, 1), ())],
-    "responses, messages": [(api, {"model": "m", "stream": True}, ()) for api in (RESPONSES, MESSAGES)],
+    "responses, messages": answers(),
+    "responses, messages: thinking under way": answers(thinks=True),
+    "responses, messages: tools": answers(tools=[{"name": "f", "input_schema": {}, "parameters": {}}]),
+    "responses, messages: a call under way, built-in tools": answers(
+        tools=[{"type": "web_search_20250305", "name": "web_search"}]
+    ),
+    "responses, messages: structured output, `logprobs`": [
+        *answers(output_config={"format": {"type": "json_schema"}}, text={"format": {"type": "json_object"}}),
+        (RESPONSES, answer_of(RESPONSES) | {"include": ["message.output_text.logprobs"]}, ()),
+    ],
     "whole answers (not streamed)": both(stream=False),
     "`n`, several prompts": [*both(n=2), (COMPLETIONS, ask(COMPLETIONS, 1, prompt=["a", "b"]), ())],
     "stop strings": both(stop=["STOP"]),
@@ -284,7 +318,10 @@ def test_the_table_of_the_documentation_has_what_can_be_continued() -> None:
     documented = table()
     assert documented.keys() == ROWS.keys()
     for row, (exact, text) in documented.items():
-        forms: tuple[tuple[Setting, str, str], ...] = (("exact", "vllm", exact), ("text", "sglang", text))
+        forms: tuple[tuple[Setting, str, str], ...] = (
+            ("exact", "vllm", exact),
+            ("text", "vllm" if "vLLM," in text else "sglang", text),
+        )
         for setting, kind, cell in forms:
             found = {found_form(api, body, setting, kind, *deltas) for api, body, deltas in ROWS[row]}
             continued = not cell.startswith(("no", "restarted"))

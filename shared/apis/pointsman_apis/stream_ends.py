@@ -12,7 +12,7 @@ from pointsman_apis.texts import objects
 _DONE: Final = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 """Can't be part of a text: an end of line inside a JSON string is written `\\n`."""
 _USUAL_DONE: Final = b"\ndata: [DONE]"
-_STOP: Final = b"message_stop"
+_STOP: Final = "message_stop"
 _DELTAS: Final = frozenset({"content_block_delta", "message_delta"})
 _LAST: Final = frozenset({"response.completed", "response.failed", "response.incomplete"})
 
@@ -25,13 +25,19 @@ def missing_end(api: Api, end: bytes, *, broken: bool = False) -> bytes | None:
         # The expression tries each byte of some kilobytes, which a search for the usual mark doesn't.
         done = end.rfind(_USUAL_DONE) >= 0 or _DONE.search(end) is not None
         return b"" if done else _of_choices(end, None if broken else b"")
-    if api is MESSAGES and _STOP not in end:
-        documents = _documents(end)
+    if api is MESSAGES and not broken and _STOP.encode() in end:
+        return b""
+    if api is MESSAGES:
+        # A part of an event doesn't reach the client of a stream that broke off.
+        documents = _documents(end, whole=broken)
+        if any(document.get("type") == _STOP for document in documents):
+            return b""
         if any(map(_stops, documents)):
-            return named_event({"type": "message_stop"})
+            return named_event({"type": _STOP})
         return None if broken or any(document.get("type") in _DELTAS for document in documents) else b""
-    if broken and api is not MESSAGES:
-        return b"" if any(document.get("type") in _LAST for document in _documents(end)) else None
+    if broken:
+        documents = _documents(end, whole=True)
+        return b"" if any(document.get("type") in _LAST for document in documents) else None
     return b""
 
 
@@ -59,7 +65,7 @@ def _stops(document: Document) -> bool:
     return isinstance(delta, dict) and document.get("type") == "message_delta" and "stop_reason" in delta
 
 
-def _documents(end: bytes) -> list[Document]:
+def _documents(end: bytes, *, whole: bool = False) -> list[Document]:
     splitter = EventSplitter()
-    events = [*splitter.split_bytes(end), *splitter.rest()]
+    events = [*splitter.split_bytes(end), *([] if whole else splitter.rest())]
     return [document for event in events if (document := lenient_document(event.data)) is not None]

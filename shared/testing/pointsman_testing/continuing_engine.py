@@ -40,6 +40,32 @@ def bytes_of(token: int) -> bytes:
     return _FACES[token - _FACE][:2] if token >= _FACE else WORDS[token - _FIRST_WORD].encode()
 
 
+def tokens_of(text: bytes) -> list[int]:
+    """The tokens that a text is cut into: the longest one that fits, from left to right."""
+    found: list[int] = []
+    while text:
+        found.append(_longest(text))
+        text = text[len(bytes_of(found[-1])) :]
+    return found
+
+
+def _longest(text: bytes) -> int:
+    return next(_TOKENS[text[:length]] for length in range(_LONGEST, 0, -1) if text[:length] in _TOKENS)
+
+
+def _is_cut_between(before: list[int], token: int) -> bool:
+    """Whether a text is cut between these tokens and this one, and this one comes out of it."""
+    new = bytes_of(token)
+    if _longest(new) != token:
+        return False
+    behind = b""
+    for earlier in reversed(before):
+        behind = bytes_of(earlier) + behind
+        if len(bytes_of(_longest(behind + new))) > len(behind):
+            return False
+    return True
+
+
 def rendered(messages: list[Body], *, goes_on: bool, thinks: bool = False) -> bytes:
     """A chat template."""
     if thinks:
@@ -52,6 +78,14 @@ def thinks(body: Body) -> bool:
     """Whether a chat asks for thoughts: the model thinks, and the engine splits the thoughts off."""
     variables: Body = body.get("chat_template_kwargs") or {}
     return bool(variables.get("enable_thinking"))
+
+
+_TOKENS: Final = {bytes_of(token): token for token in (*range(_FIRST_WORD + len(WORDS)), _FACE, THOUGHT)}
+_LONGEST: Final = max(map(len, _TOKENS))
+_PLAIN: Final = _FIRST_WORD + WORDS.index("b")
+"""A token that no other one begins with or goes on."""
+_NEAR: Final = 8
+"""Tokens in which the cuts of a text depend on each other, at most."""
 
 
 class _Token(NamedTuple):
@@ -77,6 +111,8 @@ class ContinuingEngine:
     """`other_prompt`, `error`, `abort`."""
     salt: str = ""
     """Engines with another salt bring other tokens."""
+    cuts_alike: bool = False
+    """Its tokens are those that `tokens_of` cuts their text into."""
 
     def stream(self, path: str, body: Body) -> bytes:
         """The events of an answer."""
@@ -240,7 +276,12 @@ class _Choice:
             return _Token(THOUGHT, -0.2)
         if seed % 67 == 0 and len(self.ids) >= (self.body.get("min_tokens") or 0) and not self.body.get("ignore_eos"):
             return _Token(END, -0.1)
-        return max(self._candidates(seed), key=self._score)
+        found = sorted(self._candidates(seed), key=self._score, reverse=True)
+        if not self.engine.cuts_alike:
+            return found[0]
+        recent = [*self.prompt, *self.ids][-_NEAR:]
+        fitting = (each for each in found if _is_cut_between(recent, each.id))
+        return next(fitting, _Token(_PLAIN, -1.0))
 
     def _candidates(self, seed: int) -> list[_Token]:
         numbers = [zlib.crc32(b"%d-%d" % (seed, place)) for place in range(_CHOICES)]

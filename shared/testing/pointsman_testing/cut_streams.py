@@ -1,8 +1,10 @@
 """Streams that break off, through the gateway's own code and from engines in this process."""
 
 import json
+import os
 import random
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -14,11 +16,15 @@ from pointsman_apis.token_ids import with_token_ids
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import relay_stream
-from pointsman_frontend.adapters.rest_of_stream import RestOfStream
+from pointsman_frontend.adapters.rest_of_stream import AskTokens, RestOfStream, learn_tokens
 from pointsman_frontend.domain.resuming.question import Question, indices
-from pointsman_frontend.domain.resuming.resuming import Resuming, Setting, resuming_of, token_ids_of
+from pointsman_frontend.domain.resuming.resumable import Setting, resuming_of, token_ids_of
+from pointsman_frontend.domain.resuming.resuming import Resuming
+from pointsman_testing.answering_engine import AnsweringEngine
 from pointsman_testing.continuing_engine import THINKING_END, Body, ContinuingEngine, thinks
 
+CUTS: Final = int(os.environ.get("POINTSMAN_CUTS", "400"))
+"""Streams that a test cuts. `POINTSMAN_CUTS=20000` takes some minutes."""
 LONGEST: Final = 4096
 FIRST: Final = ContinuingEngine()
 OTHER: Final = ContinuingEngine(model="other-name", answer_id="2", together=2)
@@ -143,10 +149,9 @@ class CutStream:
         if not say(whole[:at]):
             at = len(whole)
         parts = pieces(whole[:at], dice)
-        engine = SentPieces(parts[1:], breaks=at < len(whole))
         try:
             await relay_stream(
-                engine=engine,
+                engine=SentPieces(parts[1:], breaks=at < len(whole)),
                 client=client,
                 headers=[],
                 usage=usage,
@@ -159,9 +164,11 @@ class CutStream:
             resuming.break_off()
             for number in range(9):
                 following = cuts[number + 1] if number + 1 < len(cuts) else None
-                asked = self._ask(self.others[number % len(self.others)], following, dice)
+                engine = self.others[number % len(self.others)]
+                asked = self._ask(engine, following, dice)
                 rest = RestOfStream(resuming, client, usage, None, prompt_tokens=0, quiet_s=60)
                 try:
+                    await learn_tokens(resuming, self.kind, _tokens_of(engine))
                     await rest.relay_to_end(asked, self._begins, LONGEST)
                 except EndpointFailed as failed:
                     self.failures.append(str(failed))
@@ -181,6 +188,15 @@ class CutStream:
             return SentPieces(pieces(whole[:at], dice), breaks=at < len(whole))
 
         return ask
+
+
+def _tokens_of(engine: EngineInProcess) -> AskTokens:
+    async def ask(question: Mapping[str, object]) -> "array[int]":
+        if not isinstance(engine, AnsweringEngine) or not engine.cuts_texts:
+            raise EndpointFailed("failed", "answered 404", 404)
+        return array("I", engine.tokens(dict(question)))
+
+    return ask
 
 
 def read(data: bytes) -> dict[str, Any]:

@@ -107,7 +107,7 @@ async def relay_stream(
     failure: Failure | None = None
     kept = None if resuming is None else resuming.kept
     keep_usual = None if kept is None else kept.keep_usual
-    last, data = b"", begun
+    last, data, broken = b"", begun, False
     while data:
         usage.follow_bytes(data)
         whole = data if not events.size and data.endswith(_BETWEEN) else events.complete_events(data)
@@ -135,13 +135,14 @@ async def relay_stream(
             data = await engine.read()
         except AnswerCutOff:
             # An engine that breaks off behind its answer has answered.
+            broken = True
             lacks = _lacks(api, usage.end, resuming, broken=True)
             if error is None and lacks is None:
                 raise
             if lacks or not api.last_data:
                 events.rest()
             break
-    lacks = b"" if error is not None else _lacks(api, usage.end, resuming)
+    lacks = b"" if error is not None else _lacks(api, usage.end, resuming, broken=broken)
     rest = events.rest()
     if resuming is not None:
         # An event without its end isn't one yet.
@@ -157,10 +158,15 @@ async def relay_stream(
     return error
 
 
-def _lacks(api: Api, end: bytes, resuming: Resuming | None, *, broken: bool = False) -> bytes | None:
+def _lacks(api: Api, end: bytes, resuming: Resuming | None, *, broken: bool) -> bytes | None:
     """The part of its end that an answer lacks (`missing_end`), judged by the whole answer where that is known."""
     lacks = missing_end(api, end, broken=broken)
-    return None if lacks and resuming is not None and resuming.lacks_a_choice() else lacks
+    if resuming is None:
+        return lacks
+    if resuming.lacks_a_choice():
+        # Only a stream of choices says by its last bytes that it is whole.
+        return None if lacks or not api.last_data else lacks
+    return b"" if lacks is None and not api.last_data else lacks
 
 
 async def relay_document(

@@ -1,7 +1,8 @@
 """The requests of one attempt to have an engine continue a stream, one after the other."""
 
 import dataclasses
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -21,6 +22,8 @@ _ERROR: Final = 400
 _CONTENT_ENCODING: Final = b"content-encoding"
 _LONGEST_LIST: Final = 2**20
 """Bytes of a list of models."""
+_LONGEST_TOKENS: Final = 2**24
+"""Bytes of a list of token ids."""
 
 
 class RestConnections:
@@ -42,15 +45,26 @@ class RestConnections:
 
     async def ask_models(self) -> bytes:
         """The engine's list of models. Raises EndpointFailed."""
-        engine = await self._send(b"GET", b"/v1/models", b"")
+        return await self._read_document(await self._send(b"GET", b"/v1/models", b""), _LONGEST_LIST)
+
+    async def ask_tokens(self, question: Mapping[str, object]) -> "array[int]":
+        """The token ids of a text or of a chat. Raises EndpointFailed."""
+        engine = await self._send(b"POST", b"/tokenize", msgspec.json.encode(question))
+        document = await self._read_document(engine, _LONGEST_TOKENS)
+        try:
+            return array("I", msgspec.json.decode(document, type=_Tokens).tokens)
+        except (msgspec.DecodeError, OverflowError):
+            raise EndpointFailed(FAILED, "its token ids can't be read") from None
+
+    async def _read_document(self, engine: Answering, longest: int) -> bytes:
         pieces: list[bytes] = []
         size = 0
         try:
             while data := await engine.read():
                 pieces.append(data)
                 size += len(data)
-                if size > _LONGEST_LIST:
-                    raise EndpointFailed(FAILED, "its list of models has no end")
+                if size > longest:
+                    raise EndpointFailed(FAILED, f"its answer has more than {longest} bytes")
         except AnswerCutOff as cut:
             raise EndpointFailed(cut.outcome, str(cut)) from None
         return b"".join(pieces)
@@ -73,6 +87,10 @@ class RestConnections:
         release, self._release = self._release, None
         if release is not None:
             release()
+
+
+class _Tokens(msgspec.Struct):
+    tokens: list[int]
 
 
 class _Model(msgspec.Struct):

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from array import array
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from pointsman_apis.usage import UsageTail
@@ -22,10 +23,27 @@ Ask = Callable[[Question], Awaitable[Answering]]
 """Sends a question; raises EndpointFailed."""
 
 
+AskTokens = Callable[[Mapping[str, object]], Awaitable["array[int]"]]
+"""Has the engine cut a text or a chat into tokens; raises EndpointFailed."""
+
+
 class Begins(Protocol):
     """Called once with the question that an engine has begun to answer."""
 
     def __call__(self, question: Question) -> None: ...
+
+
+async def learn_tokens(resuming: Resuming, kind: str, ask: AskTokens) -> None:
+    """Have an engine of this kind cut what the client has into tokens, where the answer can go on from them. Raises
+    EndpointFailed where it can't go on otherwise."""
+    try:
+        told = {name: await ask(body) for name, body in resuming.to_tokenize(kind).items()}
+    except EndpointFailed:
+        if resuming.must_be_tokenized:
+            raise
+    else:
+        if told:
+            resuming.take_tokens(told)
 
 
 class RestOfStream:
@@ -63,7 +81,7 @@ class RestOfStream:
                 if question is None and resuming.is_open_ended:
                     raise EndpointFailed(FAILED, "its longest sequence is shorter than the answer so far")
                 if question is None:
-                    await self._write(resuming.kept.keep_events(self._counted(resuming.end_choice(index))))
+                    await self._write(self._counted(resuming.pass_rest(resuming.end_choice(index))))
                     break
                 ended = await self._relay_choice(question, await ask(question), begins)
                 begins = _nothing if ended else begins
@@ -90,7 +108,7 @@ class RestOfStream:
                         begun = True
                         resuming.begin_rest(question)
                         begins(question)
-                    await self._write(resuming.kept.keep_events(self._counted(joined)))
+                    await self._write(self._counted(resuming.pass_rest(joined)))
             if question.form == "text":
                 await _read_usage(rest, engine)
         except NotTheRest as failure:

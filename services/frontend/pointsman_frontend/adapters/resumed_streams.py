@@ -20,9 +20,10 @@ from pointsman_frontend.adapters.engine_connection import AnswerCutOff, Endpoint
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.relay import end_cut_off
 from pointsman_frontend.adapters.rest_connections import RestConnections, longest_sequence
-from pointsman_frontend.adapters.rest_of_stream import CUT_OFF, RestOfStream
+from pointsman_frontend.adapters.rest_of_stream import CUT_OFF, RestOfStream, learn_tokens
 from pointsman_frontend.domain.resuming.question import CantContinue, Question
-from pointsman_frontend.domain.resuming.resuming import Resuming, resuming_of, token_ids_of
+from pointsman_frontend.domain.resuming.resumable import resuming_of, token_ids_of
+from pointsman_frontend.domain.resuming.resuming import Resuming
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN
 
@@ -197,7 +198,7 @@ class ResumedStreams:
             seam = Seam(
                 worker=before,
                 next_worker=endpoint.worker,
-                form=question.form,
+                form=resuming.form,
                 at_ms=round((broken.at - record.received_at) * 1e6) / 1e3,
                 gap_ms=round((now - broken.at) * 1e6) / 1e3,
                 kept_tokens=question.kept,
@@ -211,6 +212,7 @@ class ResumedStreams:
 
         connections = RestConnections(self._engines, request, endpoint, span.traceparent)
         try:
+            await learn_tokens(resuming, self._edge.engine_of(record.pool, endpoint.worker), connections.ask_tokens)
             longest = await self._longest_of(connections, endpoint.url) if resuming.is_open_ended else None
             usage = record.tail or record.api.usage()
             rest = RestOfStream(

@@ -131,7 +131,7 @@ class PassedStream:
 
     def read_events(self, data: bytes) -> None:
         """Read the next events."""
-        for document in _documents(data):
+        for document in documents_in(data):
             self._take_event(document)
 
     def take_prompt(self, ids: "array[int] | None") -> None:
@@ -166,11 +166,24 @@ class PassedStream:
             # One that comes before the end isn't that of the whole answer.
             self.usage_told = all(choice.finished for choice in self.choices.values())
         for members in choices:
-            index = members.get("index", 0)
-            if type(index) is not int or (self._one and index):
-                self.readable = False
+            if not self.take_choice(members):
                 return
-            self._take_choice(self._choice(index), members)
+
+    def take_choice(self, members: Answer) -> bool:
+        """Take a choice of an event; whether it could be read."""
+        index = members.get("index", 0)
+        if type(index) is not int or (self._one and index):
+            self.readable = False
+            return False
+        self._take_choice(self._choice(index), members)
+        return True
+
+    def take_answer(self, prompt: "array[int]", ids: "array[int]", characters: int) -> None:
+        """The token ids of the prompt and of the text so far, which an engine cut anew, of a stream with one choice.
+        `characters` had come with the last of these ids."""
+        choice = self._choice(0)
+        self.prompt, choice.ids, choice.ids_whole = prompt, ids, True
+        choice.points = [_Point(len(ids), characters, None, True)]
 
     def _choice(self, index: int) -> PassedChoice:
         choice = self.choices.get(index)
@@ -256,11 +269,12 @@ def _offset(members: Answer) -> int | None:
 
 def all_have_ids(data: bytes) -> bool:
     """Whether every event that has text has its token ids too."""
-    choices = [choice for document in _documents(data) for choice in objects(document, "choices")]
+    choices = [choice for document in documents_in(data) for choice in objects(document, "choices")]
     return all(ids_of(choice.get("token_ids")) or not any(said(choice)[:2]) for choice in choices)
 
 
-def _documents(data: bytes) -> Iterator[Document]:
+def documents_in(data: bytes) -> Iterator[Document]:
+    """The objects that are the data of whole events."""
     splitter = EventSplitter()
     for event in splitter.split_one_by_one(data, last=True):
         document = lenient_document(event.data) if event.data else None

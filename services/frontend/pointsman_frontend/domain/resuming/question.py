@@ -28,7 +28,7 @@ _CARRIED: Final = frozenset((
     "model", "temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids", "logit_bias", "repetition_penalty",
     "frequency_penalty", "presence_penalty", "seed", "ignore_eos", "min_tokens", "skip_special_tokens",
     "spaces_between_special_tokens", "include_stop_str_in_output", "allowed_token_ids", "bad_words", "user", "priority",
-    "cache_salt", "session_id", "return_tokens_as_token_ids", "stream_interval",
+    "cache_salt", "session_id", "return_tokens_as_token_ids", "stream_interval", "thinking_token_budget",
 ))  # fmt: skip
 """Members that chats and completions of vLLM have alike, and that mean the same for the rest of an answer."""
 _REPLACED: Final = frozenset((
@@ -219,6 +219,7 @@ def _exact(
         FIELD: True,
     }
     _lessen(asked, "min_tokens", mark.tokens)
+    _lessen(asked, "thinking_token_budget", mark.tokens)
     _reseed(asked, index, mark.tokens)
     if body.get("frequency_penalty"):
         asked["logit_bias"] = _biased(body, choice.ids[: mark.tokens])

@@ -1,9 +1,9 @@
 """One streamed request that another engine may continue."""
 
-import re
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from pointsman_apis.api import Api
 from pointsman_apis.chat import CHAT
@@ -11,13 +11,11 @@ from pointsman_apis.completions import COMPLETIONS
 from pointsman_apis.streams import DONE, EventSplitter, lenient_document
 from pointsman_apis.texts import Answer, objects
 from pointsman_apis.token_ids import FIELD
-from pointsman_contracts.reply import TokenIds
 from pointsman_core.lenient_json import write
 from pointsman_frontend.domain.resuming.joining import Rest, usage_event
-from pointsman_frontend.domain.resuming.kept_events import KeptChoices, KeptTokens, StreamKeeper
+from pointsman_frontend.domain.resuming.kept_events import StreamKeeper
 from pointsman_frontend.domain.resuming.passed_stream import PassedStream
 from pointsman_frontend.domain.resuming.question import (
-    APIS,
     Body,
     CantContinue,
     Form,
@@ -30,52 +28,12 @@ from pointsman_frontend.domain.resuming.question import (
 )
 from pointsman_providers.reported_error import ProviderError, error_in
 
-Setting = Literal["off", "exact", "text"]
-_STREAM: Final = re.compile(rb'"stream"\s*:\s*true\b')
-"""Can't be part of a prompt: a quote inside a JSON string is written `\\"`."""
-_ECHO: Final = re.compile(rb'"echo"\s*:\s*true\b')
-_FIELD: Final = b'"%b"' % FIELD.encode()
-_EXACT_KIND: Final = "vllm"
-_TEXT_KINDS: Final = frozenset({"vllm", "sglang"})
+EXACT_KIND: Final = "vllm"
+TEXT_KINDS: Final = frozenset({"vllm", "sglang"})
 """Kinds of engines whose chats take `continue_final_message`."""
 _FAILING: Final = 500
 _STEPS_BACK: Final = 4
 """A character has four bytes at most, which are as many tokens at most."""
-
-
-def token_ids_of(api: Api, body: bytes) -> TokenIds:
-    """`Decision.token_ids` of a request, by its body."""
-    if api not in APIS or not _STREAM.search(body):
-        return "never"
-    if _FIELD in body:
-        return "asked"
-    return "never" if _ECHO.search(body) else "unasked"
-
-
-def resuming_of(
-    api: Api,
-    body: bytes,
-    setting: Setting,
-    attempts: int,
-    kind: str,
-    ids: TokenIds,
-    *,
-    one: bool,
-    thinking_end: str | None = None,
-) -> "Resuming | None":
-    """For a request with this body, before an engine of this kind gets it; None where it isn't for a stream, or its
-    stream can't be continued. `one`: its answer has one choice. `thinking_end`: the mark behind the thoughts."""
-    if setting == "exact":
-        if kind != _EXACT_KIND or ids == "never":
-            return None
-        asks_ids = ids == "unasked"
-        return Resuming(api, attempts, asks_ids=asks_ids, keeps_text=False, one=one, thinking_end=thinking_end)
-    if setting == "off" or api not in APIS or not _STREAM.search(body):
-        return None
-    if kind != _EXACT_KIND and not (api is COMPLETIONS or kind in _TEXT_KINDS):
-        return None
-    asks_ids = kind == _EXACT_KIND and ids == "unasked"
-    return Resuming(api, attempts, asks_ids=asks_ids, keeps_text=True, one=one, thinking_end=thinking_end)
 
 
 class Resuming:
@@ -89,11 +47,18 @@ class Resuming:
     _start = Start()
 
     def __init__(
-        self, api: Api, attempts: int, *, asks_ids: bool, keeps_text: bool, one: bool, thinking_end: str | None
+        self,
+        api: Api,
+        attempts: int,
+        *,
+        kept: StreamKeeper,
+        asks_ids: bool,
+        keeps_text: bool,
+        thinking_end: str | None,
     ) -> None:
         """`attempts`: further engines that may be asked; `asks_ids`: the first one is asked for token ids, which the
-        client doesn't get; `keeps_text`: the form `text` is allowed too; `one`: the answer has one choice;
-        `thinking_end`: the mark behind the model's thoughts, None where it is unknown."""
+        client doesn't get; `keeps_text`: the form `text` is allowed too; `thinking_end`: the mark behind the model's
+        thoughts, None where it is unknown."""
         self._api = api
         self._thinking_end = thinking_end
         self._keeps_text = keeps_text
@@ -101,11 +66,7 @@ class Resuming:
         self.attempts_left = attempts
         self.sent: Callable[[], bytes] = bytes
         """Gives the body as the first engine got it."""
-        self.kept: Final[StreamKeeper] = (
-            KeptTokens(hides=asks_ids, thinking_end=thinking_end)
-            if one and not keeps_text
-            else KeptChoices(one=one, keeps_text=keeps_text, hides=asks_ids, thinking_end=thinking_end)
-        )
+        self.kept: Final[StreamKeeper] = kept
         """The part of the stream that has passed."""
 
     def break_off(self) -> None:
@@ -157,11 +118,25 @@ class Resuming:
         """Whether `next_question` needs the engine's longest sequence."""
         return self._form == "exact" and is_open_ended(self._api, self._body)
 
+    @property
+    def must_be_tokenized(self) -> bool:
+        """Whether only the token ids of `to_tokenize` can continue the answer."""
+        return False
+
+    def to_tokenize(self, kind: str) -> Mapping[str, Body]:
+        """The questions by which an engine of this kind tells the token ids for `take_tokens`, by name; none where the
+        answer goes on without."""
+        del kind
+        return {}
+
+    def take_tokens(self, told: Mapping[str, "array[int]"]) -> None:
+        """The token ids of `to_tokenize`, by name."""
+
     def can_ask(self, kind: str) -> bool:
         """Whether an engine of this kind can be asked for the rest."""
         if self._form == "exact":
-            return kind == _EXACT_KIND
-        return self._api is COMPLETIONS or kind in _TEXT_KINDS
+            return kind == EXACT_KIND
+        return self._api is COMPLETIONS or kind in TEXT_KINDS
 
     def open_choices(self) -> list[int]:
         """Indices of the choices that haven't ended."""
@@ -229,6 +204,10 @@ class Resuming:
             return True
         self._start = self._start._replace(steps_back=self._start.steps_back + 1)
         return self._start.steps_back <= _STEPS_BACK
+
+    def pass_rest(self, data: bytes) -> bytes:
+        """Take events of the rest; returns them as the client gets them."""
+        return self.kept.keep_events(data)
 
     def end_question(self, question: Question, rest: Rest) -> None:
         """The choice has ended, or its engine broke off."""

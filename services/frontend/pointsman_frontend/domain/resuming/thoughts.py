@@ -16,10 +16,10 @@ class Thoughts(NamedTuple):
     open: bool
     """The client has a part of them. False: it has all, and the mark."""
 
-    @property
-    def first_mark(self) -> str:
-        """The mark before the thoughts, which some models write themselves."""
-        return self.end.replace("/", "", 1)
+
+def first_mark(end: str) -> str:
+    """The mark before the thoughts, which some models write themselves, by the one behind them."""
+    return end.replace("/", "", 1)
 
 
 class ThoughtSplitter:
@@ -34,10 +34,10 @@ class ThoughtSplitter:
         self._first: tuple[str, ...] = ()
         """Marks that may come before any other text."""
         if anew and thoughts.open:
-            self._first = (thoughts.first_mark,)
+            self._first = (first_mark(thoughts.end),)
         elif anew:
             # The client has no thought: the model ended its thoughts at once.
-            self._first = (thoughts.first_mark + thoughts.end, thoughts.end)
+            self._first = (first_mark(thoughts.end) + thoughts.end, thoughts.end)
         self._held: Answer | None = None
 
     def complete_marks(self, members: Answer) -> Answer | None:
