@@ -33,7 +33,10 @@ class Health(http.server.BaseHTTPRequestHandler):
 server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Health)
 threading.Thread(target=server.serve_forever).start()
 for event in ("http_listening", "serving"):
-    print(json.dumps({"event": event, "url": f"http://127.0.0.1:{server.server_port}"}), flush=True)
+    own = {"event": event, "service": "frontend", "url": f"http://127.0.0.1:{server.server_port}"}
+    beside = {"event": event, "service": "batch", "url": "http://127.0.0.1:1"}
+    lines = (own, beside) if event == "serving" else (own,)
+    print("\\n".join(map(json.dumps, lines)), flush=True)
     if (folder / "late").exists():
         time.sleep(0.5)
 """
@@ -70,6 +73,8 @@ async def test_a_killed_process_is_started_again_on_its_port_and_logged(
         keeper.start_process()
         await eventually(lambda: keeper.life.state is State.READY)
         door, pid = keeper.door, keeper.pid
+        # The address of `batch` in the same process is another one.
+        assert door == keeper.url
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: keeper.life.starts == 2 and keeper.life.state is State.READY)

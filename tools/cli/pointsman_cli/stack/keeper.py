@@ -12,6 +12,7 @@ from pointsman_cli.stack.child import Child, LogTail, complaints
 from pointsman_cli.stack.plan import Kind, Plan
 from pointsman_cli.stack.run_folder import RunFolder
 from pointsman_cli.stack.supervision import State, SupervisedProcess
+from pointsman_contracts.services import EDGES
 
 LOOK_S = 0.01
 """Seconds between looks at the port file until it has a port."""
@@ -131,7 +132,8 @@ class Keeper:
         for event in tail.read_events():
             if event.get("event") == "http_listening":
                 self.url = str(event["url"])
-            elif event.get("event") == "serving" and self.plan.kind is Kind.EDGE:
+            elif event.get("event") == "serving" and event.get("service") in EDGES:
+                # Beside an edge in one process, `batch` serves as well.
                 self.door = str(event["url"])
                 self._port = int(self.door.rpartition(":")[2])
 
