@@ -96,7 +96,7 @@ class ResponseEvents:
             out += self._begin_text(kind)
         self._text.append(text)
         more: Answer = {"logprobs": []} if kind == "output_text" else {}
-        return out + self._event(f"{kind}.delta", self._place() | {"content_index": 0, "delta": text} | more)
+        return out + self._write_event(f"{kind}.delta", self._place() | {"content_index": 0, "delta": text} | more)
 
     def _begin_text(self, kind: str) -> bytes:
         out = b""
@@ -107,7 +107,7 @@ class ResponseEvents:
         part: Answer = {"type": kind, "text": ""}
         part |= {"annotations": [], "logprobs": []} if kind == "output_text" else {}
         self._begin_part(part)
-        return out + self._event("content_part.added", self._place() | {"content_index": 0, "part": part})
+        return out + self._write_event("content_part.added", self._place() | {"content_index": 0, "part": part})
 
     def write_calls(self, delta: Answer) -> bytes:
         """The events of the tool calls in a delta of a chat."""
@@ -125,7 +125,7 @@ class ResponseEvents:
             if isinstance(function.get("arguments"), str) and function["arguments"]:
                 self._text.append(str(function["arguments"]))
                 more = {"delta": function["arguments"]}
-                out += self._event("function_call_arguments.delta", self._place() | more)
+                out += self._write_event("function_call_arguments.delta", self._place() | more)
         return out
 
     def write_end(self, choice: Answer, usage: Usage) -> bytes:
@@ -146,14 +146,14 @@ class ResponseEvents:
             "usage": told,
         }
         # vLLM and SGLang end responses that are too long so, too, and never with `response.incomplete`.
-        return out + self._event("completed", {"response": self._response | end})
+        return out + self._write_event("completed", {"response": self._response | end})
 
     def _new_id(self, kind: str) -> str:
         return f"{kind}_{str(self._response.get('id')).partition('_')[2]}_{len(self._output)}"
 
     def _begin_item(self, item: Answer) -> bytes:
         self._item, self._part, self._text, self._stage = item, None, [], _NO_PART
-        return self._event("output_item.added", {"output_index": len(self._output), "item": item})
+        return self._write_event("output_item.added", {"output_index": len(self._output), "item": item})
 
     def _end_item(self) -> bytes:
         if self._item is None:
@@ -161,7 +161,7 @@ class ResponseEvents:
         item, text, out = self._item, "".join(self._text), b""
         if item.get("type") == _CALL:
             item = item | {"arguments": text}
-            out = self._event(
+            out = self._write_event(
                 "function_call_arguments.done", self._place() | {"arguments": text, "name": item.get("name")}
             )
         else:
@@ -170,11 +170,11 @@ class ResponseEvents:
             item = item | {"content": [part] if text else []}
             place = self._place() | {"content_index": 0}
             if self._stage == _IN_PART:
-                out = self._event(f"{kind}.done", place | {"text": text})
+                out = self._write_event(f"{kind}.done", place | {"text": text})
             if self._stage in (_IN_PART, _TEXT_DONE):
-                out += self._event("content_part.done", place | {"part": part})
+                out += self._write_event("content_part.done", place | {"part": part})
         item = item | {"status": "completed"}
-        out += self._event("output_item.done", {"output_index": len(self._output), "item": item})
+        out += self._write_event("output_item.done", {"output_index": len(self._output), "item": item})
         self._output.append(item)
         self._item = None
         return out
@@ -182,6 +182,6 @@ class ResponseEvents:
     def _place(self) -> Answer:
         return {"item_id": (self._item or {}).get("id"), "output_index": len(self._output)}
 
-    def _event(self, kind: str, members: Answer) -> bytes:
+    def _write_event(self, kind: str, members: Answer) -> bytes:
         self._number += 1
         return named_event({"type": f"response.{kind}", "sequence_number": self._number} | members)

@@ -41,12 +41,12 @@ class TranslatedResuming(Resuming):
         return self._asked
 
     @property
-    def _choice(self) -> PassedChoice:
+    def _passed_choice(self) -> PassedChoice:
         return self._stream.choices.get(0) or PassedChoice()
 
     @property
     def _can_be_tokenized(self) -> bool:
-        choice = self._choice
+        choice = self._passed_choice
         thoughts_known = self._thinking_end is not None or not choice.thought_names
         return thoughts_known and not choice.called and obstacle(CHAT, self._body, "exact") is None
 
@@ -54,7 +54,7 @@ class TranslatedResuming(Resuming):
     def _boundary(self) -> int:
         """Characters of the answer that the next engine gets: where a token ends, as far as that is known. In the text
         behind it a stop string could begin; greedy sampling brings that text again."""
-        choice, held = self._choice, held_back(self._body, "exact")
+        choice, held = self._passed_choice, held_back(self._body, "exact")
         if not held or self._body.get("temperature") != 0:
             return choice.characters
         ends = (point.characters + held for point in reversed(choice.points))
@@ -66,24 +66,24 @@ class TranslatedResuming(Resuming):
     @property
     def _thoughts_end(self) -> int:
         """Characters of the thoughts."""
-        choice = self._choice
+        choice = self._passed_choice
         return choice.characters if choice.thinking else max(0, choice.answer_at - len(self._thinking_end or ""))
 
     @property
     def _is_thought(self) -> bool:
         """Whether the boundary is within the thoughts, or where they end."""
-        return bool(self._choice.thought_names) and self._boundary <= self._thoughts_end
+        return bool(self._passed_choice.thought_names) and self._boundary <= self._thoughts_end
 
     @property
     def must_be_tokenized(self) -> bool:
         """Whether only token ids can continue the answer: its thoughts are under way."""
-        return self._form == "text" and self._choice.thinking
+        return self._form == "text" and self._passed_choice.thinking
 
     def to_tokenize(self, kind: str) -> Mapping[str, Body]:
         """The questions by which an engine of this kind tells the token ids for `take_tokens`, by name."""
         if kind != EXACT_KIND or self._form == "exact" or not self._can_be_tokenized:
             return {}
-        body, choice = self._body, self._choice
+        body, choice = self._body, self._passed_choice
         chat = {name: body[name] for name in ("model", "messages", "tools") if name in body}
         chat |= {name: body[name] for name in ("add_generation_prompt", "continue_final_message") if name in body}
         effort = body.get("reasoning_effort")
@@ -109,7 +109,7 @@ class TranslatedResuming(Resuming):
             near = prompt[-_NEAR:]
             is_open = _last(near, begin) > _last(near, end)
             # The model writes the mark that the template doesn't.
-            if self._choice.thought_names:
+            if self._passed_choice.thought_names:
                 thought = (none if is_open else begin) + told.get("thought", none)
                 ids = thought if self._is_thought else thought + end + ids
             elif is_open:
@@ -129,7 +129,7 @@ class TranslatedResuming(Resuming):
 
     def open_choices(self) -> list[int]:
         """Indices of the choices that haven't ended: of one."""
-        return [] if self._choice.finished or not self._stream.head else [0]
+        return [] if self._passed_choice.finished or not self._stream.head else [0]
 
     def pass_rest(self, data: bytes) -> bytes:
         """Take events of the rest; returns them as the client gets them."""
