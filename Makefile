@@ -43,7 +43,7 @@ test: environment ## Run every test
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # Two engines, their gateway and the suite want what a developer's machine has; the first run installs 6 GB.
-test-engines: environment ## Run the suite for engines on a real vLLM for CPUs (15 to 30 minutes; VLLM=0.32.0)
+test-engines: environment ## Run the suite for engines on a real vLLM for CPUs (an hour or more; VLLM=0.32.0)
 	$(RUN)/pytest tests/engines --vllm $(VLLM) --engine-results tests/engines/results/vllm-$(VLLM).json $(ARGS)
 
 # kubectl and helm of PATH, the cluster of KUBECONFIG, images of this version that it can pull. Half an hour with three nodes.

@@ -51,8 +51,8 @@ pointsman doctor --engine http://127.0.0.1:8000
 ```
 
 The first takes a minute and prints a table. The second also starts a gateway before the engines; it takes some minutes.
-`make test-engines` installs vLLM for CPUs, starts two servers with a model that it makes, and runs the whole suite: 15
-to 30 minutes on two cores, and 6 GB of disk. It says `SKIPPED` where the wheel can't be installed.
+`make test-engines` installs vLLM for CPUs, starts two servers with a model that it makes, and runs the whole suite:
+an hour or more on two cores, 6 GB of disk, 13 GB of memory. It says `SKIPPED` where the wheel can't be installed.
 
 """
 

@@ -92,12 +92,15 @@ _NUMBER: Final = re.compile(rb'"sequence_number"\s*:\s*[0-9]+')
 
 def alike(body: bytes, *, stream: bool) -> bytes:
     """The bytes without what no two answers have in common. Of a stream: its events, of which neighbours that differ in
-    their tokens alone are one, and all tokens. An engine puts several tokens into one event when it is busy."""
+    their tokens alone are one, and all tokens. An engine puts several tokens into one event when it is busy. The
+    gateway's own comments, which keep the connection alive, are left out."""
     body = _ID.sub(b"id", _CHANGES.sub(b'"x":0', body))
     if not stream:
         return body
     events, tokens = [b""], b""
     for event in _NUMBER.sub(b'"x":0', body).split(b"\n\n"):
+        if event.startswith(b": "):
+            continue
         found = _TOKENS.search(event)
         if found is None:
             events.append(event)
