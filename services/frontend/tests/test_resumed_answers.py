@@ -16,6 +16,7 @@ from pointsman_apis.messages import MESSAGES
 from pointsman_apis.responses import RESPONSES
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.response import ResponseCompleted
+from pointsman_frontend.domain.resuming.as_chat import chat_of
 from pointsman_frontend.domain.resuming.question import CantContinue
 from pointsman_testing.answering_engine import AnsweringEngine
 from pointsman_testing.continuing_engine import THINKING_END, Body
@@ -240,3 +241,37 @@ async def test_a_call_under_way_is_not_continued(api: Api, event: Body) -> None:
     with pytest.raises(CantContinue) as unable:
         resuming.break_off()
     assert unable.value.reason == "tools"
+
+
+def test_a_conversation_becomes_the_chat_that_vllm_makes_of_it() -> None:
+    """Both were compared with those of vLLM 0.32.0."""
+    use: Body = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
+    result: Body = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": [{"type": "text", "text": text} for text in "xy"],
+    }
+    messages: list[Body] = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "So"}, use]},
+        {"role": "user", "content": [result, {"type": "text", "text": "and"}]},
+    ]
+    items: list[Body] = [
+        {"role": "user", "content": "Hi"},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So"}]},
+        {"type": "function_call", "call_id": "t1", "name": "f", "arguments": '{"a": 1}'},
+        {"type": "function_call_output", "call_id": "t1", "output": "x\ny"},
+        {"role": "user", "content": "and"},
+    ]
+    call: Body = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    chat: list[Body] = [
+        {"role": "system", "content": "Be brief"},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "reasoning": "hm", "content": "So", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "t1", "content": "x\ny"},
+        {"role": "user", "content": "and"},
+    ]
+    system = [{"type": "text", "text": "x-anthropic-billing-header: a"}, {"type": "text", "text": "Be brief"}]
+    assert chat_of(MESSAGES, ask(MESSAGES, 1, messages=messages, system=system))["messages"] == chat
+    assert chat_of(RESPONSES, ask(RESPONSES, 1, input=items, instructions="Be brief"))["messages"] == chat

@@ -5,10 +5,9 @@ The conversions are those of vLLM (`entrypoints/anthropic/serving.py`, `entrypoi
 another chat another prompt would follow. A request with parts that have no equivalent isn't continued.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Final, cast
-
-import orjson
 
 from pointsman_apis.api import Api
 from pointsman_apis.messages import MESSAGES
@@ -139,7 +138,8 @@ def _messages_of(message: Answer) -> list[Answer]:
             case {"type": "redacted_thinking"}:
                 pass
             case {"type": "tool_use", "id": str(identity), "name": str(name)}:
-                calls.append(_call(identity, name, orjson.dumps(block.get("input") or {}).decode()))
+                # Spaced as engines write it: other spaces make another prompt.
+                calls.append(_call(identity, name, json.dumps(block.get("input") or {})))
             case {"type": "tool_result"} if role == "user":
                 results += _results_of(block)
             case _:
