@@ -25,6 +25,8 @@ class KeyOwner(Message, frozen=True, kw_only=True):
     """The highest priority that its requests may hint at, 0 to 1000."""
     limits: dict[str, str | float] = field(default_factory=dict[str, str | float])
     """Name → value, for limits that take their value from the identity."""
+    slo: dict[str, str | float] | None = None
+    """The service level of its requests, as in the configuration's `slo` of a profile."""
     expires_ms: int | None = None
     """Unix milliseconds from which on the key is refused."""
     note: str = always("")

@@ -11,7 +11,8 @@ IDENTITY: Final = "identity"
 `tenant`, `subject`, `plan`, `key`: texts. `scopes`: list of texts. `models`: list of names and patterns that may be
 used; absent: all. `priority`: the highest that a request may hint at; absent: 0. `limits`: name → value, for limits
 that take their values from here. `batch`: the batch that the request is a line of; no client can set it. `source`: the
-instance that identified the sender."""
+instance that identified the sender. `slo`: the service level of the key, as fields of `RequestFacts`."""
+LEVEL: Final = "slo"
 LONGEST_NAME: Final = 256
 """Longest tenant, subject or plan that is published, in characters."""
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pointsman_contracts.cascade import ConfidenceRule
 from pointsman_contracts.message import NO_BYTES, Address, Blob, JsonValue, Message, Part, always
 from pointsman_contracts.model_choice import ModelChoice, ModelPoint
-from pointsman_contracts.service_level import SERVE
+from pointsman_contracts.service_level import REFUSE, SERVE
 from pointsman_contracts.target import Target as Target  # noqa: PLC0414 - readers of journeys import it from here
 
 FIELDS_LIMIT: Final = 64
@@ -137,6 +137,8 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     """The service class of the promise."""
     slo_late: str = SERVE
     """`serve`, `refuse` or `spill`: the way in which a scheduler treats the request when it would be late."""
+    slo_weight: float = 1.0
+    """The share that the class is entitled to while not all requests can be in time, beside the weights of others."""
     subset: tuple[str, ...] | None = None
     """Endpoints (`host` or `host:port`) that a trusted proxy restricts the choice to."""
     workers: tuple[str, ...] | None = None
@@ -159,6 +161,16 @@ class RequestFacts(Part, frozen=True, kw_only=True):
         """The facts with the target's own blocks."""
         return replace(self, blocks=blocks, other_chains=())
 
+    @property
+    def is_promised(self) -> bool:
+        """Whether the operator promised a time to the first token. A client's own objectives alone change no order."""
+        return self.slo_ttft_ms is not None and self.slo_class != ""
+
+    @property
+    def is_refused_late(self) -> bool:
+        """Whether it is refused rather than served late."""
+        return self.slo_late == REFUSE and self.is_promised
+
     def changed(self, **changes: Unpack["FactsChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
         return replace(self, **changes)
@@ -176,6 +188,7 @@ class FactsChanges(TypedDict, total=False):
     slo_itl_ms: float | None
     slo_class: str
     slo_late: str
+    slo_weight: float
 
 
 AFTER: Final = "after"

@@ -20,9 +20,17 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 @pytest_asyncio.fixture(loop_scope="module")
 async def stack(stacks: StackFactory) -> AsyncIterator[Stack]:
     level = {"ttft": "60s", "class": "interactive", "late": "refuse"}
+    eager = {"ttft": "1ms", "class": "eager", "late": "serve"}
     changes: dict[str, Any] = {
-        "profiles": {"standard": {"request": ["scheduler"], "slo": level}},
-        "profile-picker": {"use": "single"},
+        "profiles": {
+            "standard": {"request": ["scheduler"], "slo": level},
+            "eager": {"request": ["scheduler"], "slo": eager},
+        },
+        "profile-picker": {
+            "use": "rules",
+            "rules": [{"when": f'headers["x-level"] == "{name}"', "profile": name} for name in ("eager", "impossible")],
+            "default": "standard",
+        },
         "postprocessing": [],
     }
     async with stacks.start(engines=1, changes=changes) as started:
@@ -44,14 +52,14 @@ async def test_explain_prints_what_was_promised_predicted_and_kept(stack: Stack)
         ends = seen.listen(ResponseCompleted, ANY)
         status, text = await answered(lambda: ask(stack, **{"x-request-id": "kept"}))
         assert status == 200, text
-        short = {"x-slo-ttft-ms": "0.001"}
-        assert (await ask(stack, **{"x-request-id": "missed"}, **short))[0] == 200
+        # A client's header asks for no less than the level has.
+        assert (await ask(stack, **{"x-request-id": "missed", "x-level": "eager", "x-slo-ttft-ms": "0.001"}))[0] == 200
         await eventually(lambda: {"kept", "missed"} <= {each.request_id for each in ends})
         kept, missed = (next(each for each in ends if each.request_id == name) for name in ("kept", "missed"))
     assert kept.promise is not None
     assert (kept.promise.service_class, kept.promise.ttft_ms, kept.kept) == ("interactive", 60_000.0, True)
     assert missed.promise is not None
-    assert (missed.promise.ttft_ms, missed.kept) == (0.001, False)
+    assert (missed.promise.service_class, missed.promise.ttft_ms, missed.kept) == ("eager", 1.0, False)
 
     async def explained() -> bool:
         code, text = await stack.command("explain", "kept")

@@ -12,6 +12,7 @@ from pointsman_console.adapters.door import Door
 from pointsman_console.adapters.drain_orders import DrainSender
 from pointsman_console.adapters.fleet_feed import FleetFeed
 from pointsman_console.adapters.keys import KeyBook
+from pointsman_console.adapters.level_feed import level_events
 from pointsman_console.adapters.results import Results
 from pointsman_console.adapters.rollback import Rollback
 from pointsman_console.adapters.stream import Streams
@@ -68,6 +69,7 @@ def build(service: Service[ConsoleSettings]) -> None:
         fleet=lambda: handlers.fleet_events(fleet),
         decisions=partial(decision_events, view),
         agent_sessions=partial(agent_session_events, AgentSessionFeed(view)),
+        levels=partial(level_events, view),
         decision=recorder.ask_story,
         usage=recorder.ask_usage,
         limits=stored.read_limits,

@@ -160,6 +160,7 @@ async def test_kept_and_missed_service_levels_are_counted_by_class(buses: Buses)
 
     await eventually(lambda: [counted(each) for each in ("kept", "missed", "unknown")] == [2, 1, 1])
     assert collector.value("pointsman_slo_goodput_tokens_total", **names) == 42
+    assert collector.value("pointsman_slo_tenant_goodput_tokens_total", **{"tenant": "", "class": "interactive"}) == 42
 
 
 async def test_reuse_is_counted_by_agent_and_tokens_of_which_nothing_is_known_apart(buses: Buses) -> None:

@@ -54,7 +54,7 @@ class Handlers:
                 "response": route.response,
             }
             asked = journey.model
-            if routing.has_levels:
+            if routing.has_levels or journey.request.attributes:
                 changes["request"] = facts = routing.promise_level(journey.request, route, journey.rewritten or asked)
                 journey = journey.changed(request=facts)
             if not route.selects:

@@ -98,18 +98,36 @@ async def test_a_profile_with_a_selector_leaves_the_target_to_it(world: World) -
 
 
 @pytest.mark.requirement("SLO-1")
-async def test_the_service_level_is_that_of_the_request_then_of_the_profile_then_of_the_model(world: World) -> None:
+async def test_the_service_level_is_that_of_the_key_then_of_the_profile_then_of_the_model(world: World) -> None:
+    key = {"slo_class": "gold", "slo_late": "spill", "slo_weight": 4.0, "slo_ttft_ms": 500.0}
     world.send("m")
     world.send("m", fields={"n": 4})
-    world.send("m", fields={"n": 4}, slo_ttft_ms=300.0)
+    world.send("m", fields={"n": 4}, attributes={"identity": {"slo": key}})
+    world.send("auto", attributes={"identity": {"tenant": "t"}})
+    await eventually(lambda: len(world.journeys) == 4)
+    facts = [journey.request for journey in world.journeys]
+    assert {(each.slo_ttft_ms, each.slo_itl_ms, each.slo_class, each.slo_late, each.slo_weight) for each in facts} == {
+        (5000.0, 50.0, "m", "refuse", 1.0),
+        (800.0, 50.0, "interactive", "serve", 1.0),
+        (500.0, 50.0, "gold", "spill", 4.0),
+        (None, None, "", "serve", 1.0),
+    }
+
+
+@pytest.mark.requirement("SLO-1")
+async def test_a_client_s_times_count_where_no_level_has_shorter_ones(world: World) -> None:
+    gold = {"slo_class": "gold", "slo_late": "serve", "slo_weight": 1.0, "slo_ttft_ms": 500.0}
+    world.send("m", slo_ttft_ms=300.0, slo_itl_ms=70.0)
+    world.send("m", slo_ttft_ms=300.0, attributes={"identity": {"slo": gold}})
+    world.send("m", slo_ttft_ms=9000.0, attributes={"identity": {"slo": gold}})
     world.send("auto", slo_itl_ms=20.0)
     await eventually(lambda: len(world.journeys) == 4)
     facts = [journey.request for journey in world.journeys]
-    assert {(each.slo_ttft_ms, each.slo_itl_ms, each.slo_class, each.slo_late) for each in facts} == {
-        (5000.0, 50.0, "m", "refuse"),
-        (800.0, 50.0, "interactive", "serve"),
-        (300.0, 50.0, "interactive", "serve"),
-        (None, 20.0, "", "serve"),
+    assert {(each.slo_ttft_ms, each.slo_itl_ms, each.slo_class, each.is_promised) for each in facts} == {
+        (5000.0, 70.0, "m", True),
+        (500.0, 50.0, "gold", True),
+        (9000.0, 50.0, "gold", True),
+        (None, 20.0, "", False),
     }
 
 

@@ -2,6 +2,7 @@
 decision that its edge gets."""
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -20,7 +21,8 @@ from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.announcer import DecisionPublisher
-from pointsman_scheduler.domain.late_binding import TELL_AGAIN_MS, Bound
+from pointsman_scheduler.domain.late_binding import TELL_AGAIN_MS, Because, Bound
+from pointsman_scheduler.domain.lateness import refuse_late
 from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
@@ -61,6 +63,10 @@ class Chooser:
         policy = revision.compiled.get(name)
         if target is None or policy is None:
             return hop.refuse(_no_pool(journey, revision))
+        if bound is not None and bound.because is Because.LATE:
+            facts, passed_ms = journey.request, time_in_stages(journey) + queued_s * 1000.0
+            self._metrics.late.labels(name, facts.slo_class, "refused").inc()
+            return hop.refuse(refuse_late(facts, passed_ms + bound.predicted_ms))
         began = time.perf_counter()
         pool = self._pools.of(name)
         if journey.request.block_tokens != pool.block_tokens and journey.request.blocks:
@@ -106,6 +112,11 @@ class Chooser:
         queued_s: float,
     ) -> Decision:
         request, degraded = journey.request, outcome.reasons
+        promise: ServicePromise | None = None
+        if request.slo_ttft_ms is not None or request.slo_itl_ms is not None:
+            promise = _promise(journey, pool, outcome, queued_s)
+            if (promise.predicted_ttft_ms or 0.0) > (promise.ttft_ms or math.inf):
+                self._metrics.late.labels(pool.pool, promise.service_class, "served").inc()
         return Decision(
             request_id=journey.request_id,
             attempt=journey.attempt,
@@ -130,10 +141,8 @@ class Chooser:
             first_byte_within_ms=_within_ms(pool, outcome) if len(outcome.endpoints) > 1 else None,
             prefill=outcome.selection.prefill,
             cascade=journey.cascade,
-            promise=None
-            if request.slo_ttft_ms is None and request.slo_itl_ms is None
-            else _promise(journey, pool, outcome, queued_s),
             session=None if request.session is None else RequestSession.from_facts(request.session, request.attributes),
+            promise=promise,
         )
 
 
@@ -243,6 +252,9 @@ def _fitting(journey: Journey, block_tokens: int) -> Journey:
 
 def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleRequest:
     facts = journey.request
+    if facts.slo_ttft_ms is not None and facts.is_promised:
+        left_ms = facts.slo_ttft_ms - time_in_stages(journey) - queued_s * 1000.0
+        facts = facts.changed(slo_ttft_ms=max(1.0, left_ms))
     return ScheduleRequest(
         request_id=journey.request_id,
         facts=facts,

@@ -35,17 +35,31 @@ def serving_engines(pool: PoolScheduler, name: str, now: float) -> list[Worker]:
     return [worker for worker in workers if may_serve(fleet, worker, name, now)]
 
 
+def plans_by_slack(policy: Policy, facts: RequestFacts) -> bool:
+    """Whether late binding, rather than flow control, holds a request with these facts back."""
+    late = policy.late_binding
+    return late is not None and facts.stream and facts.workers is None and late.delays.best.model.was_trusted
+
+
 def foresee_in_pool(
     pool: PoolScheduler, policy: Policy, engines: Sequence[Worker], facts: RequestFacts, output: float, now: float
 ) -> ForeseenAnswer | None:
     """`engines`: of `serving_engines`, at least one; `facts` have the blocks that the prompt has in this pool;
-    `output`: expected tokens of the answer. None while the pool's pass times aren't known well enough."""
+    `output`: expected tokens of the answer. None while the pool's pass times aren't known well enough.
+
+    Waiting requests don't count before one that late binding refuses when it would be late: it judges that with
+    each plan, which may leave another one out instead."""
     if policy.forecast is None:
         return None
+    refused = facts.is_refused_late and plans_by_slack(policy, facts)
     matched = _matched(pool, facts)
     planned: dict[str, list[tuple[float, int]]] = {}
     if len(pool.binder) and pool.laid_out:
+        due = now * 1000.0 + (facts.slo_ttft_ms or 0.0)
         for waiting in pool.binder.waiting:
+            # Requests with a service level go in the order of their due times, before those that are late.
+            if facts.is_promised and (refused or waiting.left_out or waiting.latest > due):
+                continue
             planned.setdefault(pool.binder.worker_of(waiting), []).append((waiting.uncached, waiting.prompt))
     sights = [
         EngineSight(
@@ -53,6 +67,7 @@ def foresee_in_pool(
             capacity=float(worker.capacity_tokens or np.inf),
             held=0.0 if matched is None else matched.item(worker.row),
             planned=tuple(planned.get(worker.name, ())),
+            all_before=facts.is_promised,
         )
         for worker in engines
     ]

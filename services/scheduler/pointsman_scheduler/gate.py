@@ -30,6 +30,7 @@ from pointsman_scheduler.domain.flow_control import (
 )
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.foreseen_times import plans_by_slack
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
 
@@ -177,6 +178,8 @@ class Gate:
             # It doesn't wait for room here, but for an engine with capacity left.
             return self._binding.decide(journey, hop, 0.0)
         now = time.monotonic()
+        if journey.request.is_refused_late and self._waits_for_engine(queue, journey):
+            return self._binding.decide(journey, hop, 0.0)
         if queue.lets_pass(journey.request.priority, now) or queue.pool.known_bad(now):
             return self._binding.decide(journey, hop, 0.0)
         outcome = flow.offer_request(_item(journey, hop, now), now, queue.capacity)
@@ -191,6 +194,15 @@ class Gate:
         self._parked[key] = queue
         self._metrics.of(queue.pool.pool).parked()
         return hop.park(outcome.reason)
+
+    def _waits_for_engine(self, queue: _Queue, journey: Journey) -> bool:
+        """Whether late binding holds the request back instead of flow control: it plans by the times that requests have
+        left, and refuses those that would be late. Requests of a higher priority go first."""
+        target, policy = journey.target, queue.pool.policies[-1] if queue.pool.policies else None
+        if target is None or target.lora is not None or policy is None or journey.attempt > 1:
+            return False
+        waits = plans_by_slack(policy, journey.request)
+        return waits and not queue.flow.has_above(journey.request.priority)
 
     def changed(self, pool: PoolScheduler) -> None:
         """The pool's workers reported, came, left or failed."""

@@ -1,17 +1,16 @@
 """Holds requests to their service levels before they enter a pool: one that would get its first token too late is
 served late, refused, or sent to another model, as its level says."""
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from pointsman_contracts.journey import Journey, RequestFacts, Target, retold
-from pointsman_contracts.service_level import REFUSE, SERVE, UNATTAINABLE
-from pointsman_core.refusal import Refusal
+from pointsman_contracts.service_level import REFUSE, SERVE
 from pointsman_core.settled_target import settled
 from pointsman_hosting.configuration import Configuration
 from pointsman_runtime.telling.counting import Counter
+from pointsman_scheduler.domain.lateness import PROBE_EVERY_S, refuse_late
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.foreseen_times import foresee_in_pool, serving_engines, time_in_stages
@@ -33,6 +32,8 @@ class ServiceLevels:
         self._pools: Final = pools
         self._late: Final = late
         self._foresee_wait: Final = foresee_wait
+        self._tested_at: dict[str, float] = {}
+        """Pool → when a request that may be refused last went on, or when the first one was refused."""
 
     def hold_to_level(self, journey: Journey) -> Journey:
         """The journey, for another model if only that is in time. Raises Refusal 429 where the level says so."""
@@ -42,18 +43,22 @@ class ServiceLevels:
         passed_ms = time_in_stages(journey)
         left_ms = facts.slo_ttft_ms - passed_ms
         predicted_ms = self._foresee_first_token(journey, target, facts)
+        pool, now = target.pool or "", time.monotonic()
         if predicted_ms is None or predicted_ms <= left_ms:
+            self._tested_at[pool] = now
             return journey
         count = self._late.labels
+        if facts.slo_late == REFUSE and now - self._tested_at.setdefault(pool, now) >= PROBE_EVERY_S:
+            self._tested_at[pool] = now
+            return journey
         if facts.slo_late == REFUSE:
-            count(target.pool or "", facts.slo_class, "refused").inc()
-            raise too_late(facts, passed_ms + predicted_ms)
+            count(pool, facts.slo_class, "refused").inc()
+            raise refuse_late(facts, passed_ms + predicted_ms)
         for alternative in journey.alternatives if facts.slo_late != SERVE else ():
             moved = self._moved_to(journey, alternative, left_ms)
             if moved is not None:
-                count(target.pool or "", facts.slo_class, "spilled").inc()
+                count(pool, facts.slo_class, "spilled").inc()
                 return moved
-        count(target.pool or "", facts.slo_class, "served").inc()
         return journey
 
     def _moved_to(self, journey: Journey, target: Target, left_ms: float) -> Journey | None:
@@ -82,17 +87,3 @@ class ServiceLevels:
         output = float(facts.max_output_tokens or 0)
         foreseen = foresee_in_pool(pool=pool, policy=policy, engines=engines, facts=facts, output=output, now=now)
         return None if foreseen is None else wait_s * 1000.0 + foreseen.times.first_token_ms
-
-
-def too_late(facts: RequestFacts, predicted_ms: float) -> Refusal:
-    """The error of a request whose first token is predicted so many milliseconds after it was received."""
-    promised_ms = facts.slo_ttft_ms or 0.0
-    return Refusal(
-        429,
-        f"The first token is predicted after {predicted_ms:.0f} ms; the service level {facts.slo_class!r} is "
-        f"{promised_ms:.0f} ms. Retry later, or ask for a longer time.",
-        type="rate_limit_error",
-        code=UNATTAINABLE,
-        retry_after_s=float(max(1, math.ceil((predicted_ms - promised_ms) / 1000.0))),
-        dropped_reason="rejected-slo-unattainable",
-    )

@@ -1,12 +1,24 @@
-"""Whether a request that has ended kept its service level."""
+"""A request's service level: as facts of the request, and whether its answer kept it."""
 
 from typing import Final
 
+from pointsman_contracts.journey import FactsChanges
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.service_level import ServicePromise
+from pointsman_core.config.service_level import ServiceLevel
 
 _BROKEN: Final = frozenset(("engine_error", "timeout", "cut_off"))
 """Outcomes that break every promise. Others but `ok` say nothing: the client left, or its request was wrong."""
+
+
+def facts_of_level(level: ServiceLevel, name: str) -> FactsChanges:
+    """The level as facts of a request. `name`: of the profile, model or key that has it."""
+    changes: FactsChanges = {"slo_class": level.class_ or name, "slo_late": level.late, "slo_weight": level.weight}
+    if level.ttft is not None:
+        changes["slo_ttft_ms"] = level.ttft * 1000.0
+    if level.itl is not None:
+        changes["slo_itl_ms"] = level.itl * 1000.0
+    return changes
 
 
 def was_kept(promise: ServicePromise, end: ResponseCompleted) -> bool | None:

@@ -4,6 +4,7 @@ A question, not a choice: it reads the shadows as they stand and changes nothing
 replay, don't depend on whether it was asked.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ class EngineSight(NamedTuple):
     """Prompt tokens that it holds."""
     planned: tuple[tuple[float, int], ...] = ()
     """The requests that wait elsewhere for this engine: prompt tokens to compute, and all. Shorter ones go first."""
+    all_before: bool = False
+    """Whether all of them go first, instead."""
 
 
 class Foreseen(NamedTuple):
@@ -50,7 +53,8 @@ def foresee(
     for engine, hit in zip(engines, held, strict=True):
         at = estimator.read_figures(engine.life, engine.capacity)
         if engine.planned:
-            at, behind = _with_planned(at, engine.planned, prompt - hit, budget)
+            longest = math.inf if engine.all_before else prompt - hit
+            at, behind = _with_planned(at, engine.planned, longest, budget)
             later.append(behind)
         else:
             later.append(0)
@@ -68,11 +72,11 @@ def foresee(
 
 
 def _with_planned(
-    at: EngineFigures, planned: Sequence[tuple[float, int]], uncached: float, budget: float
+    at: EngineFigures, planned: Sequence[tuple[float, int]], longest: float, budget: float
 ) -> tuple[EngineFigures, int]:
-    """The figures as they will be when the shorter ones of the planned requests are there too, and how many longer ones
+    """The figures as they will be when the planned requests up to this length are there too, and how many longer ones
     follow."""
-    before = [tokens for tokens, _ in planned if tokens <= uncached]
+    before = [tokens for tokens, _ in planned if tokens <= longest]
     waiting = at.waiting + sum(before)
     whole, last = divmod(waiting, budget)
     return at._replace(

@@ -71,6 +71,12 @@ class Outlook:
         self._prompts.setdefault(row, []).append(prompt)
         self._stale.add(row)
 
+    def remove(self, row: int, uncached: float, prompt: int) -> None:
+        """Remove a request that was added with `before`."""
+        self._before[row].remove(uncached)
+        self._prompts[row].remove(prompt)
+        self._stale.add(row)
+
     def close(self) -> None:
         """From now on requests that are placed go after all those that were added."""
         for row, tokens in self._after.items():

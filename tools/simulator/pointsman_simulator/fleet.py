@@ -13,6 +13,7 @@ from pointsman_simulator.disturbance import Disturbance
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet_engine import FleetEngine, make_leg
 from pointsman_simulator.policy import (
+    REFUSED,
     Arrival,
     Completed,
     ElasticPolicy,
@@ -170,13 +171,13 @@ class SimulatedFleet:
                 if worker is None:
                     waiting += 1
                 else:
-                    self._submit(outcomes, index, worker, now)
+                    self._submit(outcomes, index, worker, now, arrivals)
                 count += 1
             decided(count)
             if late is not None and (waiting or always):
                 for request_index, worker in late.bind(now, load):
                     waiting -= 1
-                    self._submit(outcomes, request_index, worker, now)
+                    self._submit(outcomes, request_index, worker, now, arrivals)
         self._advance(math.inf, policy, arrivals)
         return outcomes
 
@@ -208,18 +209,15 @@ class SimulatedFleet:
 
     def _arrival(self, index: int, request: TraceRequest, now: float, load: Load) -> Arrival:
         return Arrival(
-            request=index,
-            at=now,
-            prompt_tokens=request.prompt_tokens,
-            blocks=request.blocks[: request.prompt_tokens // self._block_size],
-            load=load,
-            lora=request.lora,
-            max_tokens=request.max_tokens,
-            streamed=request.streamed,
-            session=request.session,
-        )
+            request=index, at=now, prompt_tokens=request.prompt_tokens,
+            blocks=request.blocks[: request.prompt_tokens // self._block_size], load=load, lora=request.lora,
+            max_tokens=request.max_tokens, streamed=request.streamed, session=request.session, promise=request.promise,
+        )  # fmt: skip
 
-    def _submit(self, outcomes: Outcomes, index: int, worker: int, now: float) -> None:
+    def _submit(self, outcomes: Outcomes, index: int, worker: int, now: float, arrivals: ClosedLoop) -> None:
+        if worker == REFUSED:
+            arrivals.end_request(index, now)
+            return
         sequence = outcomes.requests[index]
         outcomes.workers[index] = worker
         outcomes.waited_ms[index] = now - outcomes.arrived[index]

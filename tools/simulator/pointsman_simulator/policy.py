@@ -1,7 +1,12 @@
 """The input of a routing policy: no more than a scheduler on the bus sees."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from pointsman_contracts.service_level import ServicePromise
+
+REFUSED: Final = -1
+"""In place of a worker: the request is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Arrival:
     streamed: bool = True
     session: str | None = None
     """The conversation, or the run of an agent, that it belongs to, where its header names it."""
+    promise: ServicePromise | None = None
+    """Its service level."""
 
 
 @dataclass(frozen=True, slots=True)

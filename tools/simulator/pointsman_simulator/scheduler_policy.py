@@ -6,14 +6,25 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pointsman_contracts.journey import RequestFacts
+from pointsman_contracts.journey import FactsChanges, RequestFacts
 from pointsman_contracts.priority import BATCH_PRIORITY
+from pointsman_contracts.service_level import SERVE, ServicePromise
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_scheduler.domain.late_binding import Because
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.one_scheduler import OneScheduler, hashes
-from pointsman_simulator.policy import Arrival, BackgroundLoad, Completed, KvChanged, Load, Observation, Reported
+from pointsman_simulator.policy import (
+    REFUSED,
+    Arrival,
+    BackgroundLoad,
+    Completed,
+    KvChanged,
+    Load,
+    Observation,
+    Reported,
+)
 
 PEER_LAG_MS: Final = 1.0
 """Until a scheduler knows of another one's decision."""
@@ -27,7 +38,8 @@ class SchedulerPolicy:
     `kv_events`, engines publish none. `ties` are the seeds of the requests' decisions, in order of arrival, where they
     are known: `seed` is for the others. `roles`: of each engine, as `WorkerRegistration.role`; `both` without them.
     `tiers`: whether events about host memory are heard, too. `ranks`: data-parallel ranks of an engine; each of
-    `workers` is one then.
+    `workers` is one then. `late`: the treatment of requests that would miss their service levels;
+    None: it doesn't know the levels.
     """
 
     def __init__(
@@ -46,6 +58,7 @@ class SchedulerPolicy:
         roles: Sequence[str] = (),
         tiers: bool = True,
         ranks: int = 1,
+        late: str | None = SERVE,
     ) -> None:
         engine = engine or EngineConfig()
         adapters, blocks = tuple(loras), kv_blocks or [engine.num_blocks] * workers
@@ -65,6 +78,7 @@ class SchedulerPolicy:
             for number in range(schedulers)
         ]
         self._seed = seed
+        self._late = late
         self._ties = ties
         self._kv_events = kv_events
         self._peer_lag = peer_lag_ms
@@ -108,6 +122,7 @@ class SchedulerPolicy:
                 blocks_precise=self._kv_events,
                 max_output_tokens=arrival.max_tokens,
                 stream=arrival.streamed,
+                **self._level_of(arrival.promise),
             ),
             model="model",
             lora=arrival.lora,
@@ -167,6 +182,9 @@ class SchedulerPolicy:
             scheduler.hear(load, now)
             for bound in scheduler.pool.bind(now / 1000.0):
                 request = int(bound.request.request_id)
+                if bound.because is Because.LATE:
+                    leaving.append((request, REFUSED))
+                    continue
                 outcome = scheduler.decide(bound.request, now, self._tie(request))
                 if isinstance(outcome, Postponed):
                     raise AssertionError(f"request {request} waits twice")  # noqa: TRY004 - it can't be
@@ -179,6 +197,17 @@ class SchedulerPolicy:
         looks = [scheduler.pool.look_at(self._now / 1000.0) for scheduler in self.schedulers]
         soonest = min([at * 1000.0 for at in looks if at is not None], default=math.inf)
         return min(soonest, self._on_the_way[0][0]) if self._on_the_way else soonest
+
+    def _level_of(self, promise: ServicePromise | None) -> FactsChanges:
+        """The request's service level, as facts."""
+        if promise is None or self._late is None:
+            return {}
+        return {
+            "slo_class": promise.service_class,
+            "slo_ttft_ms": promise.ttft_ms,
+            "slo_itl_ms": promise.itl_ms,
+            "slo_late": self._late,
+        }
 
     def _tie(self, request: int) -> int:
         return self._ties[request] if self._ties else self._seed * 1_000_003 + request

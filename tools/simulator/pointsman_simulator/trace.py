@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import orjson
 
+from pointsman_contracts.service_level import ServicePromise
+
 _OPENERS: Final = {".xz": lzma.open, ".gz": gzip.open}
 
 
@@ -32,6 +34,8 @@ class TraceRequest:
     `arrival_ms`."""
     gap_ms: float = 0.0
     """From the last of those ends to its arrival."""
+    promise: ServicePromise | None = None
+    """Its service level."""
 
 
 class BlockNames:

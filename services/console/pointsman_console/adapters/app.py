@@ -79,6 +79,7 @@ class Answers(NamedTuple):
     fleet: Callable[[], Events]
     decisions: Callable[[DecisionFilter], Events]
     agent_sessions: Callable[[WantedSessions], Events]
+    levels: Callable[[], Events]
     decision: Callable[[str, str], Awaitable[JsonValue]]
     """Takes the id of a request, or else that of a trace."""
     usage: Callable[[UsageQuery], Awaitable[JsonValue]]
@@ -170,6 +171,10 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
         request: Request, session: Text = "", tenant: Text = "", agent: Text = "", model: Text = ""
     ) -> Response:
         return following(request, answers.agent_sessions(WantedSessions(session, tenant, agent, model)))
+
+    @app.get("/api/levels/stream")
+    def levels(request: Request) -> Response:
+        return following(request, answers.levels())
 
     @app.get("/api/decision")
     async def decision(id: Text = "", trace: Text = "") -> Response:  # noqa: A002 - as in the address

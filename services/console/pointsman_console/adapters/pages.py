@@ -20,6 +20,7 @@ PAGES: Final = (
     Page("/", "fleet", "Fleet"),
     Page("/decisions", "decisions", "Decisions"),
     Page("/sessions", "sessions", "Sessions"),
+    Page("/levels", "levels", "Service levels"),
     Page("/usage", "usage", "Usage and limits"),
     Page("/batches", "batches", "Batches"),
     Page("/configuration", "configuration", "Configuration"),

@@ -16,9 +16,12 @@ DECISION_BUCKETS: Final = (0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.0
 
 MOST_CLASSES: Final = 32
 """Names of service levels that are told apart; edges of another configuration may send others."""
-OTHER_CLASS: Final = "other"
 MOST_AGENTS: Final = 32
 """Names of agents that are told apart; stages of another configuration may send others."""
+MOST_TENANTS: Final = 100
+"""Tenants whose service levels are told apart: the first ones that this collector hears of."""
+OTHER: Final = "other"
+"""Stands for every further class, tenant or agent."""
 
 
 class _Served:
@@ -98,8 +101,21 @@ class ResponseMetrics:
             ["pool", "agent", "cached"],
             registry=registry,
         )
-        self._classes: set[str] = set()
         self._agents: set[str] = set()
+        self.promised_tenants = Counter(
+            "pointsman_slo_tenant_requests",
+            "Requests with a service level that ended, by tenant, class and result: kept, missed, or unknown",
+            ["tenant", "class", "result"],
+            registry=registry,
+        )
+        self.tenant_goodput = Counter(
+            "pointsman_slo_tenant_goodput_tokens",
+            "Tokens of the answers that kept their service level, by tenant",
+            ["tenant", "class"],
+            registry=registry,
+        )
+        self._classes: set[str] = set()
+        self._tenants: set[str] = set()
         self._served: dict[tuple[str, str], _Served] = {}
         self._requests: dict[tuple[str, str, str, str], Count] = {}
         self._attempts: dict[tuple[str, str, str], Count] = {}
@@ -140,11 +156,7 @@ class ResponseMetrics:
                 served.reasoning.total += usage.reasoning_tokens
 
     def _count_agent(self, session: RequestSession, usage: Usage, pool: str) -> None:
-        name = OTHER if session.agent is None else session.agent.name
-        if name not in self._agents:
-            if len(self._agents) >= MOST_AGENTS:
-                name = OTHER
-            self._agents.add(name)
+        name = OTHER if session.agent is None else _bounded(session.agent.name, self._agents, MOST_AGENTS)
         labels = self.agent_tokens.labels
         if usage.cached_unknown:
             labels(pool, name, "unknown").inc(usage.prompt_tokens)
@@ -155,11 +167,22 @@ class ResponseMetrics:
         labels(pool, name, "no").inc(usage.prompt_tokens - cached)
 
     def _count_promise(self, completed: ResponseCompleted, pool: str, model: str, level: str) -> None:
-        if level not in self._classes:
-            if len(self._classes) >= MOST_CLASSES:
-                level = OTHER_CLASS
-            self._classes.add(level)
+        level = _bounded(level, self._classes, MOST_CLASSES)
+        tenant = "" if completed.identity is None else completed.identity.tenant
+        tenant = _bounded(tenant, self._tenants, MOST_TENANTS)
         result = "unknown" if completed.kept is None else "kept" if completed.kept else "missed"
         self.promised.labels(pool, model, level, result).inc()
+        self.promised_tenants.labels(tenant, level, result).inc()
         if completed.kept and completed.usage is not None:
-            self.goodput.labels(pool, model, level).inc(completed.usage.completion_tokens)
+            tokens = completed.usage.completion_tokens
+            self.goodput.labels(pool, model, level).inc(tokens)
+            self.tenant_goodput.labels(tenant, level).inc(tokens)
+
+
+def _bounded(name: str, known: set[str], most: int) -> str:
+    """The name, or `other` once that many are known."""
+    if name not in known:
+        if len(known) >= most:
+            return OTHER
+        known.add(name)
+    return name

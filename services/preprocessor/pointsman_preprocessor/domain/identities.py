@@ -1,12 +1,15 @@
 """The identity that a credential proves, and the attribute that holds it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import orjson
 from pydantic import Field, JsonValue
 
+from pointsman_contracts.identity import LEVEL
 from pointsman_core.config import Config
+from pointsman_core.config.service_level import ServiceLevel
+from pointsman_core.service_level import facts_of_level
 from pointsman_plugins.plugin import Params
 from pointsman_preprocessor.domain.request_headers import HIGHEST_PRIORITY
 
@@ -25,6 +28,8 @@ class SenderPermissions(Params):
     """Names, patterns (`llama-*`) or `group:<group>`; default: all."""
     priority: int = Field(default=0, ge=0, le=HIGHEST_PRIORITY)
     """The highest priority that requests may hint at (`nvext.agent_hints.priority`)."""
+    slo: ServiceLevel | None = None
+    """The service level of the sender's requests, before that of the profile and the model."""
 
 
 class Grant(NamedTuple):
@@ -74,6 +79,9 @@ def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, Jso
         identity["models"] = groups.expand_groups(permissions.models)
     if permissions.priority:
         identity["priority"] = permissions.priority
+    if permissions.slo is not None:
+        level = facts_of_level(permissions.slo, permissions.plan or "key")
+        identity[LEVEL] = cast("dict[str, JsonValue]", level)
     if grant.limits:
         identity["limits"] = dict(grant.limits)
     try:

@@ -1,14 +1,15 @@
 """One configuration revision at this stage: it picks the profile, writes the itinerary and finds the target."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
+from pointsman_contracts.identity import IDENTITY, LEVEL
 from pointsman_contracts.journey import FactsChanges, Journey, RequestFacts, Stage, Target
 from pointsman_contracts.message import read_fields
 from pointsman_core.config import Config, active, response_entry, stage_entry
-from pointsman_core.config.service_level import ServiceLevel
 from pointsman_core.permission import may_use, not_allowed
 from pointsman_core.refusal import Refusal
+from pointsman_core.service_level import facts_of_level
 from pointsman_core.unknown_model import unknown_model
 from pointsman_plugins.picking import UNHEARD_OF, Choice, PickError, PoolStates, ProfilePicker
 from pointsman_plugins.profile_chains import build_chains
@@ -78,7 +79,7 @@ class Routing:
                 tuple(read_fields(Stage, stage_entry(use, config.stages)) for use in active(profile.request)),
                 tuple(read_fields(Stage, response_entry(use, config.stages)) for use in active(profile.response)),
                 any(use.service == _SELECTOR and not use.shadow for use in active(profile.request)),
-                None if profile.slo is None else _level(profile.slo, name),
+                None if profile.slo is None else facts_of_level(profile.slo, name),
             )
             for name, profile in config.profiles.items()
         }
@@ -94,7 +95,7 @@ class Routing:
             name: model.fallbacks for name, model in config.models.items() if model.fallbacks
         }
         self._levels: Final = {
-            name: _level(model.slo, name) for name, model in config.models.items() if model.slo is not None
+            name: facts_of_level(model.slo, name) for name, model in config.models.items() if model.slo is not None
         }
         self.has_levels: Final = bool(self._levels) or any(route.slo is not None for route in self._routes.values())
         """Whether any profile or model has a service level."""
@@ -125,18 +126,19 @@ class Routing:
         return picked
 
     def promise_level(self, facts: RequestFacts, route: ProfileRoute, model: str) -> RequestFacts:
-        """The facts with the service level of the profile, and that of the model where a level lacks an objective. The
-        request's own objectives stay."""
-        levels = [level for level in (route.slo, self._levels.get(model)) if level is not None]
-        if not levels:
-            return facts
+        """The facts with the service level of the sender's key, of the profile where that lacks an objective, and of
+        the model where both do. The request's own objectives stay where no level has them, or a shorter one."""
+        identity = facts.attributes.get(IDENTITY)
+        of_key = identity.get(LEVEL) if isinstance(identity, dict) else None
         changes: FactsChanges = {}
-        for level in reversed(levels):
-            changes.update(level)
-        if facts.slo_ttft_ms is not None:
-            changes["slo_ttft_ms"] = facts.slo_ttft_ms
-        if facts.slo_itl_ms is not None:
-            changes["slo_itl_ms"] = facts.slo_itl_ms
+        for level in (self._levels.get(model), route.slo, cast("FactsChanges | None", of_key)):
+            if level is not None:
+                changes.update(level)
+        if not changes:
+            return facts
+        for own, name in ((facts.slo_ttft_ms, "slo_ttft_ms"), (facts.slo_itl_ms, "slo_itl_ms")):
+            if own is not None:
+                changes[name] = max(own, changes.get(name) or 0.0)
         return facts.changed(**changes)
 
     def find_serving(
@@ -184,13 +186,3 @@ class Routing:
             # The error doesn't name models that the identity may not use.
             known = [name for name in known if self._allows(allowed, name)]
         return unknown_model(model, known)
-
-
-def _level(level: ServiceLevel, name: str) -> FactsChanges:
-    """`name`: of the profile or model that has it."""
-    changes: FactsChanges = {"slo_class": level.class_ or name, "slo_late": level.late}
-    if level.ttft is not None:
-        changes["slo_ttft_ms"] = level.ttft * 1000.0
-    if level.itl is not None:
-        changes["slo_itl_ms"] = level.itl * 1000.0
-    return changes

@@ -8,12 +8,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from pydantic import ValidationError
 from rich.table import Table
 
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.message import JsonValue, fields_of
 from pointsman_core.budget_amount import amount
+from pointsman_core.config.service_level import ServiceLevel
+from pointsman_core.wording import wrongs
 
 PREFIX: Final = "pm-"
 """So that a scanner for leaked secrets knows one when it sees it."""
@@ -62,6 +65,21 @@ def limits(entries: Iterable[str], budget: str | None) -> dict[str, str | float]
         except ValueError as error:
             raise CommandError(f"--budget: {error}.") from error
         found[BUDGET] = budget
+    return found
+
+
+def service_level(entries: Iterable[str]) -> dict[str, str | float] | None:
+    """The entries of `--slo NAME=VALUE`; None without any. CommandError for a level that is none."""
+    found: dict[str, str | float] = {}
+    for entry in entries:
+        name, _, value = entry.partition("=")
+        found[name] = value
+    if not found:
+        return None
+    try:
+        ServiceLevel.model_validate(found)
+    except ValidationError as error:
+        raise CommandError(f"--slo {' '.join(entries)}: {wrongs(error)[0].text}.", "E.g. --slo ttft=800ms.") from error
     return found
 
 

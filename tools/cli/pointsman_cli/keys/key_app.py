@@ -30,6 +30,10 @@ def create(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Value for a limit whose `claim` has this name; repeatable."),
     ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A part of its service level, e.g. ttft=800ms; repeatable."),
+    ] = None,
     budget: Annotated[str | None, typer.Option(metavar="AMOUNT", help="E.g. 50/month, 5/d: dollars.")] = None,
     expires: Annotated[str | None, typer.Option(metavar="WHEN", help="E.g. 90d, 2027-01-01. Default: never.")] = None,
     note: Annotated[str, typer.Option(help="A note for operators.")] = "",
@@ -49,6 +53,7 @@ def create(
         models=tuple(model) if model else None,
         priority=priority,
         limits=api_keys.limits(limit or (), budget),
+        slo=api_keys.service_level(slo or ()),
         expires_ms=api_keys.expiry_ms(expires, now),
         note=note,
         created_ms=round(now.timestamp() * 1000),

@@ -36,6 +36,11 @@ class FleetRoom:
         """Prompt tokens that each engine holds."""
         return self._match(request).tolist()
 
+    @property
+    def token_ms(self) -> float:
+        """How long an engine computes a prompt token."""
+        return self._room.token_ms
+
     def list_names(self) -> Sequence[str]:
         """Names of the engines, by row."""
         return self._fleet.names

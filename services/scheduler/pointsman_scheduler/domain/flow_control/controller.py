@@ -142,6 +142,10 @@ class FlowController(Generic[T]):
             capacity = gauge()
         self._forget_idle_bands(now)
 
+    def has_above(self, priority: int) -> bool:
+        """Whether a request of a higher priority waits."""
+        return self._waits_at_or_above(priority + 1)
+
     def next_wake_at(self, now: float) -> float | None:
         """When to call `wake` even if nothing happens; None while no request waits."""
         if self._displaced:

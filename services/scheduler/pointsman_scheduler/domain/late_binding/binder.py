@@ -15,7 +15,9 @@ from pointsman_scheduler.domain.late_binding.peers import Peers
 from pointsman_scheduler.domain.late_binding.plan import place, turn
 from pointsman_scheduler.domain.late_binding.policy import LateBindingPolicy
 from pointsman_scheduler.domain.late_binding.room_queue import RoomQueue
+from pointsman_scheduler.domain.late_binding.slack import ClassShares, place_by_slack
 from pointsman_scheduler.domain.late_binding.unbound import Because, Bound, PeerRequest, Unbound
+from pointsman_scheduler.domain.lateness import PROBE_EVERY_S
 
 LOOK_AGAIN_MS: Final = 50.0
 """While a request waits, engines are looked at this often even without new reports."""
@@ -25,6 +27,9 @@ LEAST_LEAD_MS: Final = 4.0
 """A request leaves at least this long before the pass in flight ends: the way to the engine takes time."""
 _PLAN_MS_EACH: Final = 0.02
 """Between two plans, for each pair of a request and an engine: keeps planning below 10% of a processor."""
+
+MOST_PROMISED: Final = 512
+"""Requests that are refused when they are late may wait beyond the limit of the policy: their own times bound them."""
 
 _TO_THE_BEST: Final = Because.BLIND, Because.CLOSING, Because.FULL
 """The request goes to the engine that is best now, not to the one that is planned for it."""
@@ -54,6 +59,11 @@ class Binder:
         self._presumed: dict[RequestKey, tuple[Unbound, float]] = {}
         """Requests of other schedulers that have gone by the plan, and until when that counts without their word."""
         self._names: tuple[str, ...] = ()
+        self._by_slack = False
+        """Whether any request that waits has a service level."""
+        self._shares: Final = ClassShares()
+        self._sent_at = -math.inf
+        """When a request last went to an engine."""
         self._planned = True
         """Whether the plan covers all waiting requests."""
         self._planned_at = -math.inf
@@ -125,7 +135,13 @@ class Binder:
         tokens = uncached = max(1.0, request.facts.prompt_tokens - matched.item(row))
         if self._waiting:
             tokens += sum([each.uncached for each in self._waiting.values() if each.row == row])
-        latest = now + policy.slowdown * estimator.first_come_ms(row, tokens, now)
+        else:
+            self._by_slack = False
+        facts = request.facts
+        if facts.slo_ttft_ms is not None and facts.is_promised:
+            self._by_slack, latest = True, now + facts.slo_ttft_ms
+        else:
+            latest = now + policy.slowdown * estimator.first_come_ms(row, tokens, now)
         unbound = self._waiting[key] = Unbound(
             request=request, since=now, rows=rows, row=row, uses=uses, uncached=uncached, latest=latest
         )
@@ -190,7 +206,10 @@ class Binder:
             return [self._take(each, now, Because.BLIND) for each in self.waiting]
         estimator = policy.delays.best
         bound: list[Bound] = []
-        while len(self._waiting) > policy.most:
+        most = policy.most
+        if self._by_slack:
+            most += min(MOST_PROMISED, sum([each.request.facts.is_refused_late for each in self._waiting.values()]))
+        while len(self._waiting) > most:
             bound.append(self._take(next(iter(self._waiting.values())), now, Because.FULL))
         peers = self._peers.count(now)
         over_at = self._bursts.over_at(not peers)
@@ -201,12 +220,14 @@ class Binder:
         ready = self._ready(outlook, now)
         if self._presumed:
             ready = self._without_presumed(ready, outlook, now)
-        if ready and not bound:
+        if not bound and (ready or (self._by_slack and now - self._planned_at >= LOOK_AGAIN_MS)):
             due = self._planned_at + _PLAN_MS_EACH * len(self._waiting) * len(self._names)
             if now >= due:
                 self._plan(outlook, now, match)
             else:
                 self._wake_at = min(self._wake_at, due)
+            if self._by_slack:
+                bound += self._give_up(now)
             bound += self._leave(outlook, estimator, ready, now)
         return bound
 
@@ -242,8 +263,26 @@ class Binder:
         everyone = [*self._waiting.values(), *self._theirs]
         for each in everyone:
             each.match(match(each.request))
-        if place(everyone, outlook, now):
+        if self._by_slack:
+            changed = place_by_slack(everyone, outlook, now, self._shares.lifts(everyone))
+        else:
+            changed = place(everyone, outlook, now)
+        if changed:
             self.version += 1
+
+    def _give_up(self, now: float) -> list[Bound]:
+        """The requests that are refused: none of them would be in time, however the engines' next passes go."""
+        late = [
+            each
+            for each in self.waiting
+            if each.left_out and each.first_token_at > each.latest and each.request.facts.is_refused_late
+        ]
+        bound: list[Bound] = []
+        if late and now - self._sent_at >= PROBE_EVERY_S * 1000.0:
+            probe = min(late, key=lambda each: each.uncached)
+            late.remove(probe)
+            bound.append(self._take(probe, now, Because.PROBE))
+        return bound + [self._take(each, now, Because.LATE) for each in late]
 
     def _leave(self, outlook: Outlook, estimator: DelayEstimator, ready: Sequence[int], now: float) -> list[Bound]:
         """Fill the next pass of each ready engine with the requests planned for it."""
@@ -251,8 +290,16 @@ class Binder:
         rows = set(ready)
         queues: dict[int, list[tuple[Turn, Queued[Unbound]]]] = {}
         for each in (*self._waiting.values(), *self._theirs):
-            if each.row in rows:
-                order = *turn(each.request.facts.priority, each.latest, each.uncached, now), each.since
+            if each.row in rows and not (each.left_out and each.request.facts.is_refused_late):
+                if self._by_slack:
+                    order = (
+                        float(-each.request.facts.priority),
+                        each.left_out,
+                        each.uncached if each.left_out else each.latest,
+                        each.since,
+                    )
+                else:
+                    order = *turn(each.request.facts.priority, each.latest, each.uncached, now), each.since
                 queues.setdefault(each.row, []).append((order, Queued(each.uncached, each)))
         for row in ready:
             queue = queues.get(row)
@@ -266,7 +313,11 @@ class Binder:
                     self._theirs.remove(each)
                     self._presumed[each.request.key] = each, now + self._bursts.theirs_ms
                     continue
-                limit = each.latest <= now and any(other.uncached < each.uncached for other in order[number + 1 :])
+                limit = (
+                    not self._by_slack
+                    and each.latest <= now
+                    and any(other.uncached < each.uncached for other in order[number + 1 :])
+                )
                 because = Because.LIMIT if limit else Because.PASS if number else Because.TURN
                 bound.append(self._take(each, now, because))
         return bound
@@ -274,6 +325,11 @@ class Binder:
     def _take(self, each: Unbound, now: float, because: Because) -> Bound:
         del self._waiting[each.request.key]
         self.version += 1
+        if because is Because.LATE:
+            return Bound(each.request, "", now - each.since, because, each.first_token_at - each.since)
+        self._sent_at = now
+        if each.request.facts.is_promised:
+            self._shares.count_tokens(each, now)
         worker = "" if because in _TO_THE_BEST else self._names[each.row]
         each.request.bound = worker
         return Bound(each.request, worker, now - each.since, because)

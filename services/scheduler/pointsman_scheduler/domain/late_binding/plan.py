@@ -33,7 +33,7 @@ def place(waiting: Sequence[Unbound], outlook: Outlook, now: float) -> bool:
     families: dict[int, list[Unbound]] = {}
     for (_, shortest_first), entries in sorted(classes.items()):
         for *_, each in sorted(entries, key=lambda entry: entry[:2]):
-            _count_shared(each, families)
+            count_shared(each, families)
             costs = outlook.costs(each.prompt, each.matched, each.request.longest_output, each.uses, each.rows)
             at = costs.index(min(costs))
             row = at if each.rows is None else each.rows[at]
@@ -45,7 +45,7 @@ def place(waiting: Sequence[Unbound], outlook: Outlook, now: float) -> bool:
     return changed
 
 
-def _count_shared(each: Unbound, families: dict[int, list[Unbound]]) -> None:
+def count_shared(each: Unbound, families: dict[int, list[Unbound]]) -> None:
     """Count blocks that an already placed request will compute as held where it goes."""
     blocks = each.request.blocks
     if not len(blocks):

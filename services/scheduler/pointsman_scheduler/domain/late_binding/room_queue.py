@@ -39,6 +39,11 @@ class SeesRoom(Protocol):
         """Keep the engine that lacks least room for the request from taking other new prefixes."""
         ...
 
+    @property
+    def token_ms(self) -> float:
+        """How long an engine computes a prompt token."""
+        ...
+
     def list_names(self) -> Sequence[str]:
         """Names of the engines, by row."""
         ...
@@ -61,10 +66,19 @@ class NeedsRoom(NamedTuple):
         """Prompt tokens to compute where most of them are held."""
         return self.request.facts.prompt_tokens - max(self.matched, default=0.0)
 
-    def leave_because(self, now: float, because: Because) -> Bound:
-        """It goes to the engine that is best now."""
+    def leave_because(self, now: float, because: Because, predicted_ms: float = 0.0) -> Bound:
+        """It goes to the engine that is best now, or is refused."""
         self.request.bound = ""
-        return Bound(self.request, "", now - self.since, because)
+        return Bound(self.request, "", now - self.since, because, predicted_ms)
+
+    def predict_ms(self, now: float, token_ms: float) -> float:
+        """From when it began to wait to its first token, if an engine had room now."""
+        return now - self.since + self.uncached * token_ms
+
+    def is_late(self, now: float, token_ms: float) -> bool:
+        """Whether it is refused because even an engine with room now would be too late."""
+        facts = self.request.facts
+        return facts.is_refused_late and self.predict_ms(now, token_ms) > (facts.slo_ttft_ms or 0.0)
 
 
 class RoomQueue:
@@ -92,8 +106,8 @@ class RoomQueue:
         return self._look_at
 
     def bind_next(self, now: float, scheduler: str, engines: SeesRoom | None) -> list[Bound]:
-        """The next request that goes, at most one: an engine has room for it, or too many wait. Without `engines`, all
-        go."""
+        """The next request that goes, at most one: an engine has room for it, or too many wait. Before that, those that
+        are refused because they are late. Without `engines`, all go."""
         waiting = self._waiting
         if engines is None:
             left = [entry.leave_because(now, Because.BLIND) for entry in waiting.values()]
@@ -111,6 +125,12 @@ class RoomQueue:
             engines.reserve_engine(
                 oldest.request, oldest.matched, None if oldest.among is None else sorted(oldest.among)
             )
+        token_ms = engines.token_ms
+        late = [entry for entry in waiting.values() if entry.is_late(now, token_ms)]
+        if late:
+            for entry in late:
+                del waiting[entry.request.key]
+            return [entry.leave_because(now, Because.LATE, entry.predict_ms(now, token_ms)) for entry in late]
         names = engines.list_names()
         for entry in sorted(waiting.values(), key=lambda each: (each.uncached, each.since)):
             rows = engines.find_room(entry.request, entry.continued, entry.matched)

@@ -27,6 +27,10 @@ class Because(StrEnum):
     """It is background work, which waits until it delays no other request by more than its bound."""
     NO_CAPACITY = "no engine had capacity left"
     """It is background work that has waited as long as it may: it is refused."""
+    LATE = "its first token would come too late"
+    """No engine is predicted to have its first token in time for its service level: it is refused."""
+    PROBE = "it tests a prediction"
+    """It is predicted to be late, and would be refused; but no request has tested predictions lately."""
     CLOSING = "the scheduler shuts down"
     """It goes to the engine that is best now."""
     BLIND = "engines can't be predicted"
@@ -40,7 +44,10 @@ _UNKNOWN.flags.writeable = False
 class Unbound:
     """A request that waits. Times are milliseconds of the estimator's clock."""
 
-    __slots__ = ("latest", "matched", "prompt", "reported", "request", "row", "rows", "since", "uncached", "uses")
+    __slots__ = (
+        "first_token_at", "latest", "left_out", "matched", "prompt", "reported", "request", "row", "rows", "since",
+        "uncached", "uses",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -70,7 +77,12 @@ class Unbound:
         self.uncached = uncached
         """Tokens to compute on the worker planned for it."""
         self.latest = latest
-        """From then on it goes before all requests with a later limit."""
+        """From then on it goes before all requests with a later limit. With a service level: when its first token is
+        due."""
+        self.left_out = False
+        """Whether the last plan has its first token too late for its service level."""
+        self.first_token_at = latest
+        """Of one that is left out: when its first token would come after all those that are in time."""
 
     def match(self, matched: Floats) -> None:
         """Set the tokens that each worker is estimated to hold; the caller keeps the array."""
@@ -109,6 +121,8 @@ class Bound(NamedTuple):
     worker: str
     waited_ms: float
     because: Because
+    predicted_ms: float = 0.0
+    """Of one that is refused as late: from when it began to wait to its first token."""
 
 
 class PeerRequest(NamedTuple):
