@@ -102,7 +102,7 @@ def test_only_a_class_below_its_weight_s_share_is_lifted(got: dict[str, tuple[fl
         present.append(each)
         shares.count_tokens(each, 0.0)
     whole, total = sum(weight for weight, _ in got.values()), sum(tokens for _, tokens in got.values())
-    lifts = shares.lifts(present)
+    lifts = shares.compute_lifts(present)
     for name, (weight, tokens) in got.items():
         assert (lifts[name] > 1.0) == (max(1.0, tokens) < weight / whole * total)
         assert lifts[name] >= 1.0

@@ -71,7 +71,7 @@ class Outlook:
         self._prompts.setdefault(row, []).append(prompt)
         self._stale.add(row)
 
-    def remove(self, row: int, uncached: float, prompt: int) -> None:
+    def remove_planned(self, row: int, uncached: float, prompt: int) -> None:
         """Remove a request that was added with `before`."""
         self._before[row].remove(uncached)
         self._prompts[row].remove(prompt)

@@ -20,8 +20,6 @@ MOST_AGENTS: Final = 32
 """Names of agents that are told apart; stages of another configuration may send others."""
 MOST_TENANTS: Final = 100
 """Tenants whose service levels are told apart: the first ones that this collector hears of."""
-OTHER: Final = "other"
-"""Stands for every further class, tenant or agent."""
 
 
 class _Served:

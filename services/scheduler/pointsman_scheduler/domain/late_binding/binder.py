@@ -264,7 +264,7 @@ class Binder:
         for each in everyone:
             each.match(match(each.request))
         if self._by_slack:
-            changed = place_by_slack(everyone, outlook, now, self._shares.lifts(everyone))
+            changed = place_by_slack(everyone, outlook, now, self._shares.compute_lifts(everyone))
         else:
             changed = place(everyone, outlook, now)
         if changed:

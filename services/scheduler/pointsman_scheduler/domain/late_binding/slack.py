@@ -44,7 +44,7 @@ class ClassShares:
         self._weights = {name: weight for name, weight in self._weights.items() if name in self._tokens}
         self._weights[facts.slo_class] = facts.slo_weight
 
-    def lifts(self, waiting: Sequence[Unbound]) -> dict[str, float]:
+    def compute_lifts(self, waiting: Sequence[Unbound]) -> dict[str, float]:
         """For each class that waits: by how much its prompts count as shorter, at least 1."""
         promised = [each.request.facts for each in waiting if each.request.facts.is_promised]
         weights = self._weights | {facts.slo_class: facts.slo_weight for facts in promised}
@@ -103,7 +103,7 @@ def place_by_slack(waiting: Sequence[Unbound], outlook: Outlook, now: float, lif
         if not in_time:
             victim = heapq.heappop(line.longest)[2]
             line.tokens -= victim.uncached
-            outlook.remove(row, victim.uncached, victim.prompt)
+            outlook.remove_planned(row, victim.uncached, victim.prompt)
             victim.left_out = True
             left_out.append(victim)
     for each in left_out:
