@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from pydantic import BeforeValidator, Field, JsonValue
 
 from pointsman_contracts.api_key import ApiKey as StoredKey
+from pointsman_core.config.service_level import ServiceLevel
 from pointsman_preprocessor.domain.identities import Grant, SenderPermissions
 
 _PREFIX: Final = 16
@@ -25,6 +26,8 @@ class KeyFacts(SenderPermissions):
     """Default: the key's `id`."""
     limits: dict[str, str | float | tuple[str, ...]] = Field(default_factory=dict[str, str | float | tuple[str, ...]])
     """Name → value, for limits that take their value from the identity."""
+    slo: ServiceLevel | None = None
+    """The service level of its requests, before that of the profile and the model."""
     expires: datetime | None = None
     """With a time zone; from then on the key is rejected."""
     disabled: bool = False
@@ -42,6 +45,7 @@ class KeyFacts(SenderPermissions):
             subject=self.subject or self.id,
             limits=limits,
             key=self.id,
+            slo=self.slo,
         )
 
     def find_problem(self, now_ms: int) -> str | None:

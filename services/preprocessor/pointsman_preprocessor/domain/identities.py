@@ -28,8 +28,6 @@ class SenderPermissions(Params):
     """Names, patterns (`llama-*`) or `group:<group>`; default: all."""
     priority: int = Field(default=0, ge=0, le=HIGHEST_PRIORITY)
     """The highest priority that requests may hint at (`nvext.agent_hints.priority`)."""
-    slo: ServiceLevel | None = None
-    """The service level of the sender's requests, before that of the profile and the model."""
 
 
 class Grant(NamedTuple):
@@ -41,6 +39,8 @@ class Grant(NamedTuple):
     limits: Mapping[str, JsonValue] = {}
     key: str = ""
     """Name of the API key."""
+    slo: ServiceLevel | None = None
+    """Service level of the sender's requests."""
 
 
 class ModelGroups:
@@ -79,8 +79,8 @@ def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, Jso
         identity["models"] = groups.expand_groups(permissions.models)
     if permissions.priority:
         identity["priority"] = permissions.priority
-    if permissions.slo is not None:
-        level = facts_of_level(permissions.slo, permissions.plan or "key")
+    if grant.slo is not None:
+        level = facts_of_level(grant.slo, permissions.plan or "key")
         identity[LEVEL] = cast("dict[str, JsonValue]", level)
     if grant.limits:
         identity["limits"] = dict(grant.limits)
