@@ -87,21 +87,19 @@ _CHANGES: Final = re.compile(
 _ID: Final = re.compile(rb"(?:chatcmpl|cmpl|resp|msg|fc|call|embd|chatcmpl-tool)[-_][0-9a-f]{8,}")
 _TOKENS: Final = re.compile(rb'"(?:content|text|delta|partial_json|arguments)"\s*:\s*"((?:[^"\\]|\\.)*)"')
 _SO_FAR: Final = re.compile(rb'"(?:completion_tokens|total_tokens|output_tokens)"\s*:\s*[0-9]+')
-_EMPTY: Final = b'"delta":{},"logprobs":null,"finish_reason":null'
 _NUMBER: Final = re.compile(rb'"sequence_number"\s*:\s*[0-9]+')
 
 
 def alike(body: bytes, *, stream: bool) -> bytes:
     """The bytes without what no two answers have in common. Of a stream: its events, of which neighbours that differ in
-    their tokens alone are one, and all tokens. An engine puts several tokens into one event when it is busy. Left out
-    are the gateway's comments, which keep the connection alive, and events that vLLM writes only where the gateway asks
-    for token ids: with an empty delta, for a token without text (docs/resume.md)."""
+    their tokens alone are one, and all tokens. An engine puts several tokens into one event when it is busy. The
+    gateway's own comments, which keep the connection alive, are left out."""
     body = _ID.sub(b"id", _CHANGES.sub(b'"x":0', body))
     if not stream:
         return body
     events, tokens = [b""], b""
     for event in _NUMBER.sub(b'"x":0', body).split(b"\n\n"):
-        if event.startswith(b": ") or _EMPTY in event:
+        if event.startswith(b": "):
             continue
         found = _TOKENS.search(event)
         if found is None:

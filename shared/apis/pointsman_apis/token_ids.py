@@ -12,6 +12,12 @@ NO_LIST: Final = b'"token_ids":null'
 _PROMPT: Final = b'"prompt_token_ids":['
 _NO_PROMPT: Final = b'"prompt_token_ids":null'
 _ASKED: Final = b',"%b":true}' % FIELD.encode()
+NO_TEXT: Final = b'"delta":{},"logprobs":null,"finish_reason":null,"'
+"""In an event that vLLM writes for its ids alone: the token has no text yet
+(`entrypoints/openai/chat_completion/serving.py` of 0.32.0, with a parser for tools or thoughts)."""
+_WITHOUT_TEXT: Final = re.compile(
+    rb'data: \{[^\n]*"choices":\[\{[^\n{}]*"delta":\{\},"logprobs":null,"finish_reason":null,"[^\n{}]*\}\][^\n]*\}\n\n'
+)
 NAME: Final = b'token_ids"'
 _NONE: Final = b'token_ids":null'
 _ANY: Final = re.compile(rb'(token_ids"\s*:\s*)\[[^][]*(?:\[[^][]*\][^][]*)*\]')
@@ -27,6 +33,11 @@ def with_token_ids(body: bytes) -> bytes:
 
 def without_ids(data: bytes) -> bytes:
     """Whole events, or a document, without their token ids: as an engine writes them that wasn't asked for any."""
+    data = _without_lists(data)
+    return _WITHOUT_TEXT.sub(b"", data) if NO_TEXT in data else data
+
+
+def _without_lists(data: bytes) -> bytes:
     cut, _ = cut_ids(data)
     if _has_ids(cut):
         # Usually those of the prompt.

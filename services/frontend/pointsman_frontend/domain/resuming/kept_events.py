@@ -6,7 +6,7 @@ before it breaks off.
 
 from typing import Final, Protocol
 
-from pointsman_apis.token_ids import LIST, NAME, cut_ids, cut_prompt, read_ids, without_ids
+from pointsman_apis.token_ids import LIST, NAME, NO_TEXT, cut_ids, cut_prompt, read_ids, without_ids
 from pointsman_frontend.domain.resuming.passed_stream import PassedStream, all_have_ids
 
 RECENT: Final = 32
@@ -79,7 +79,9 @@ class KeptTokens:
         events.append(data)
         if len(events) >= _FOLDED:
             self._fold(RECENT)
-        return before + _NO_IDS if self._hides else data
+        if not self._hides:
+            return data
+        return b"" if before.endswith(NO_TEXT) else before + _NO_IDS
 
     def keep_events(self, data: bytes) -> bytes:
         """Keep any events (`StreamKeeper.keep_events`)."""
