@@ -55,6 +55,14 @@ def test_a_replay_of_its_second_segment_begins_with_the_snapshot(log: Path) -> N
 
 
 @pytest.mark.requirement("FLIGHT-5")
+def test_another_policy_is_compared_from_a_snapshot_on(log: Path) -> None:
+    Path("other.yaml").write_text(OTHER)
+    _, output = run("replay", str(max(log.iterdir())), "--policy", "other.yaml", "--allow", "100%", "--json")
+    (result,) = json.loads(output)
+    assert 0 < result["different"] < result["compared"]
+
+
+@pytest.mark.requirement("FLIGHT-5")
 def test_another_policy_is_counted_grouped_and_explained(log: Path) -> None:
     Path("other.yaml").write_text(OTHER)
     code, output = run("replay", "flight/llama", "--policy", "other.yaml")

@@ -95,7 +95,7 @@ class _Thawer:
         }
 
     def value(self, raw: object, own: object = None) -> object:
-        """The value; `own` is the one that stands in its place, which is filled where the classes are the same."""
+        """The value; `own` is the one that stands in its place, which is filled where it is of the same class."""
         if isinstance(raw, list):  # a number too large for msgpack
             return int(cast("list[str]", raw)[1])
         if not isinstance(raw, Ref):
@@ -108,7 +108,7 @@ class _Thawer:
 
     def _object(self, index: int, node: Values, own: object) -> object:
         kind = _class(node[1], object)
-        made = own if type(own) is kind else _blank(kind)
+        made = own if isinstance(own, kind) else _blank(kind)
         self._made[index] = made
         put = setattr if isinstance(made, msgspec.Struct) else object.__setattr__
         nested = FLAT_FIELDS.get(kind, ())
