@@ -16,18 +16,23 @@ from pointsman_preprocessor.domain.identities import Grant, SenderPermissions
 _PREFIX: Final = 16
 
 
-class KeyFacts(SenderPermissions):
-    """The owner and permissions of an API key."""
+class KeyTerms(SenderPermissions):
+    """What the requests of an API key may do, and how they are served."""
+
+    limits: dict[str, str | float | tuple[str, ...]] = Field(default_factory=dict[str, str | float | tuple[str, ...]])
+    """Name → value, for limits that take their value from the identity."""
+    slo: ServiceLevel | None = None
+    """The service level of its requests, before that of the profile and the model."""
+
+
+class KeyFacts(KeyTerms):
+    """An API key's owner and terms."""
 
     id: str = Field(default="", pattern=r"^[A-Za-z0-9._@-]{0,100}$")
     """Name of the key, in trails and logs."""
     tenant: str = Field(min_length=1)
     subject: str = ""
     """Default: the key's `id`."""
-    limits: dict[str, str | float | tuple[str, ...]] = Field(default_factory=dict[str, str | float | tuple[str, ...]])
-    """Name → value, for limits that take their value from the identity."""
-    slo: ServiceLevel | None = None
-    """The service level of its requests, before that of the profile and the model."""
     expires: datetime | None = None
     """With a time zone; from then on the key is rejected."""
     disabled: bool = False
