@@ -1,9 +1,10 @@
 """An answer without a word: the model had nothing to say, or its engine is broken. A second engine tells."""
 
-import json
 from collections.abc import Awaitable, Callable
 
+import orjson
 import pytest
+from pydantic import JsonValue
 
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_testing.fake_stages import StartEdge
@@ -21,6 +22,14 @@ def answering(body: str) -> Callable[[Received], Awaitable[None]]:
         await request.answer(body.encode(), content_type=kind)
 
     return answer
+
+
+def question(*, stream: bool) -> bytes:
+    """A body for every API."""
+    said: JsonValue = [{"role": "user", "content": "hi"}]
+    return orjson.dumps(
+        {"model": "llama-8b", "max_tokens": 9, "messages": said, "input": "hi", "prompt": "hi", "stream": stream}
+    )
 
 
 def choices(*each: str) -> str:
@@ -69,8 +78,7 @@ async def test_an_answer_without_a_word_is_the_clients_once_a_second_engine_has_
     start_edge: StartEdge, body: str
 ) -> None:
     path, script = WITHOUT_A_WORD[body], answering(body)
-    asked = json.dumps({"model": "llama-8b", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
-                        "input": "hi", "prompt": "hi", "stream": body.startswith("data:")}).encode()  # fmt: skip
+    asked = question(stream=body.startswith("data:"))
     async with ScriptedEngine(script) as bad, ScriptedEngine() as good, ScriptedEngine(script) as alike:
         edge = await start_edge(bad.url, good.url)
         assert (await raw_request(edge.url, post(path, asked))).body == ANSWER
@@ -121,8 +129,7 @@ async def test_an_answer_that_is_one_character_over_and_over_is_asked_of_a_secon
 ) -> None:
     """As engines answer whose numbers overflow (vllm-project/vllm #14126, #13035, #53305)."""
     path, script = WITH_NOISE[body], answering(body)
-    asked = json.dumps({"model": "llama-8b", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
-                        "input": "hi", "prompt": "hi", "stream": body.startswith("data:")}).encode()  # fmt: skip
+    asked = question(stream=body.startswith("data:"))
     async with ScriptedEngine(script) as bad, ScriptedEngine() as good, ScriptedEngine(script) as alike:
         edge = await start_edge(bad.url, good.url)
         assert (await raw_request(edge.url, post(path, asked))).body == ANSWER
