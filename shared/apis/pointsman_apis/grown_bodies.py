@@ -71,7 +71,7 @@ class Grown(NamedTuple):
     def count_marks(self) -> int:
         """Commas and opening brackets in the whole body."""
         marks = self.earlier.marks
-        return sum(marks[: self.kept]) + marks[-1] + _count_marks(self.between) + self.kept
+        return sum(marks[: self.kept]) + marks[-1] + count_marks(self.between) + self.kept
 
 
 class GrownBodies:
@@ -112,7 +112,7 @@ class GrownBodies:
         texts = [orjson.dumps(item) for item in items]
         if head + b",".join(texts) + tail != text:
             return None
-        marks = [*map(_count_marks, texts), _count_marks(head) + _count_marks(tail)]
+        marks = [*map(count_marks, texts), count_marks(head) + count_marks(tail)]
         made = EarlierBody(
             api=api, head=head, items=texts, tail=tail, marks=marks, document=document, prelude=prelude,
             starts=_hash_starts(text, {}), size=len(text) * _COPIES, memo={}, prompts={},
@@ -130,7 +130,7 @@ class GrownBodies:
             head=earlier.head,
             items=[*earlier.items[:kept], *fresh],
             tail=earlier.tail,
-            marks=[*earlier.marks[:kept], *map(_count_marks, fresh), earlier.marks[-1]],
+            marks=[*earlier.marks[:kept], *map(count_marks, fresh), earlier.marks[-1]],
             document=document,
             prelude=earlier.prelude,
             starts=_hash_starts(text, known),
@@ -176,7 +176,8 @@ def _compare(earlier: EarlierBody, text: bytes) -> Grown | None:
     return Grown(earlier, kept, b"[" + text[at:end] + b"]") if kept else None
 
 
-def _count_marks(text: bytes) -> int:
+def count_marks(text: bytes) -> int:
+    """Commas and opening brackets, also those in strings."""
     return len(text) - len(text.translate(None, _MARKS))
 
 

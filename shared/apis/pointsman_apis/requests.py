@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from pointsman_apis.api import Api, View
 from pointsman_apis.fields import Document, FieldReader, empty, kind_of, missing
 from pointsman_apis.forms import read_form
-from pointsman_apis.grown_bodies import LEAST_BYTES, EarlierBody, Grown, GrownBodies
+from pointsman_apis.grown_bodies import LEAST_BYTES, EarlierBody, Grown, GrownBodies, count_marks
 from pointsman_apis.paths import Route, route_of, unknown_path
 from pointsman_core.config import Config
 from pointsman_core.json_members import has_duplicate_member, sent_twice
@@ -28,7 +28,6 @@ CONTAINER_SHARE: Final = 4
 """At most one value in 4 may be an array or object."""
 
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
-_MARKS: Final = b",[{"
 _ESCAPED_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NOT_NUMBERS: Final = (b"NaN", b"Infinity", b"-Infinity", b"nan", b"inf")
 LONGEST_MODEL_NAME: Final = 256
@@ -221,7 +220,7 @@ def check_density(raw: bytes | memoryview, max_values: int) -> None:
     text = bytes(raw)
     most_containers = max_values // CONTAINER_SHARE
     # Commas and brackets within texts count here, so that this can only be too high.
-    if len(text) - len(text.translate(None, _MARKS)) <= most_containers:
+    if count_marks(text) <= most_containers:
         return
     commas = containers = position = 0
     for string in _STRING.finditer(text):

@@ -61,6 +61,11 @@ class Replay:
     setting: Setting
     policies: tuple[str, ...]
 
+    @property
+    def minutes(self) -> float:
+        """Time until the last request arrives."""
+        return max(request.arrival_ms for request in self.trace) / 60_000
+
 
 def prepare(options: ReplayOptions) -> Replay:
     """The workload, its setting and the policies. Raises ValueError or OSError with the problem of the options."""

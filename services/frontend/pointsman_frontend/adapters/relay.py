@@ -164,11 +164,7 @@ def _lacks(api: Api, end: bytes, resuming: Resuming | None, *, broken: bool) -> 
     # A stream of choices says by its last bytes that it is whole. To read all of it takes a third of a request's time.
     if resuming is None or (api.last_data and not lacks):
         return lacks
-    if api.last_data:
-        return None if resuming.lacks_a_choice() else lacks
-    if resuming.lacks_a_choice():
-        return None
-    return b"" if lacks is None else lacks
+    return None if resuming.lacks_a_choice() else lacks or b""
 
 
 async def relay_document(

@@ -9,20 +9,25 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from pointsman_cli.words import CommandError, counted
 from pointsman_simulator import report
 from pointsman_simulator.comparison import Compared, compare
-from pointsman_simulator.replay import ReplayOptions, prepare
+from pointsman_simulator.replay import Replay, ReplayOptions, prepare
 
 
-def simulate(options: ReplayOptions, console: Console) -> None:
-    """Print a row for each policy as soon as it is done; save all when asked to."""
+def begin_replay(options: ReplayOptions) -> Replay:
+    """Make a replay, and print its size. Raises CommandError for wrong options."""
     try:
         replay = prepare(options)
     except (ValueError, OSError) as error:
         raise CommandError(str(error), "The options: pointsman simulate --help") from error
-    minutes = max(request.arrival_ms for request in replay.trace) / 60_000
     requests, engines = counted(len(replay.trace), "request"), counted(options.workers, "engine")
     if options.ranks > 1:
         engines = f"{engines} of {options.ranks} ranks"
-    print(f"{requests} over {minutes:.1f} min on {engines}; times in ms")
+    print(f"{requests} over {replay.minutes:.1f} min on {engines}; times in ms")
+    return replay
+
+
+def simulate(options: ReplayOptions, console: Console) -> None:
+    """Print a row for each policy as soon as it is done; save all when asked to."""
+    replay = begin_replay(options)
     sessions = any(request.session is not None for request in replay.trace)
     print(report.heading(sessions=sessions), flush=True)
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from statistics import mean
 
-from pointsman_cli.words import CommandError, counted
+from pointsman_cli.flight.simulate import begin_replay
+from pointsman_cli.words import CommandError
 from pointsman_simulator.background import FILLINGS, Filled, Filling, run_filled
 from pointsman_simulator.policy import BackgroundLoad
-from pointsman_simulator.replay import Replay, ReplayOptions, prepare
+from pointsman_simulator.replay import Replay, ReplayOptions
 
 
 def parse_load(text: str) -> BackgroundLoad:
@@ -24,13 +25,7 @@ def parse_load(text: str) -> BackgroundLoad:
 
 def simulate_batch(options: ReplayOptions, load: BackgroundLoad) -> None:
     """Print a row for each rule that fills what idles, and what the gateway's own found room for."""
-    try:
-        replay = prepare(options)
-    except (ValueError, OSError) as error:
-        raise CommandError(str(error), "The options: pointsman simulate --help") from error
-    minutes = max(request.arrival_ms for request in replay.trace) / 60_000
-    requests, engines = counted(len(replay.trace), "request"), counted(options.workers, "engine")
-    print(f"{requests} over {minutes:.1f} min on {engines}; times in ms")
+    replay = begin_replay(options)
     print(f"behind them a batch of {load.prompt_tokens} prompt and {load.output_tokens} output tokens each")
     print(f"{'rule':15} {'TTFT':>7} {'p99':>7} {'ITL':>7} {'p99':>7} {'answers/s':>10} {'room used':>9} {'stops':>7}")
     found: dict[Filling, list[Filled]] = {}
@@ -43,7 +38,7 @@ def simulate_batch(options: ReplayOptions, load: BackgroundLoad) -> None:
             sys.stdout.write(f"{_row(rule, found[rule])}\n")
             sys.stdout.flush()
     without, ours = found["none"], found["pointsman"]
-    answers = round(_mean(ours, "background_per_s") * minutes * 60)
+    answers = round(_mean(ours, "background_per_s") * replay.minutes * 60)
     prompts, outputs = answers * load.prompt_tokens, answers * load.output_tokens
     print(f"The idle capacity holds {answers:,} answers: {prompts:,} prompt and {outputs:,} output tokens.")
     changes = [_mean(ours, name) / _mean(without, name) - 1 for name in ("ttft_p99", "itl_p99")]
