@@ -1,4 +1,4 @@
-"""An engine is told which other one has the prompt's KV cache, through every service of a gateway."""
+"""The request to an engine names another one that has the prompt's KV cache, through every service of a gateway."""
 
 import aiohttp
 import pytest

@@ -1,4 +1,4 @@
-"""One batch from its validation to its output: what becomes of lines that can't run."""
+"""One batch from its validation to its output, with lines that can't run."""
 
 import asyncio
 import json

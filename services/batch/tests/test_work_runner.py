@@ -1,4 +1,4 @@
-"""An item of a queue that the configuration doesn't have waits for it for a while, and its producer is told then."""
+"""The configuration may lack the queue of an item: the item waits for a while, then its producer gets an error."""
 
 import asyncio
 from types import SimpleNamespace

@@ -188,7 +188,7 @@ async def test_reuse_is_counted_by_agent_and_tokens_of_which_nothing_is_known_ap
         publish(f"made-up-{number}", 1, 0)
     publish("made-up-0", 1, 1)
     await eventually(lambda: counted("made-up-0") == [1, 1, None])
-    # Claude Code and Codex are two of the names that are told apart.
+    # Claude Code and Codex are two of the agents that have counts of their own.
     assert counted("other")[1] == 7 + 2 * MOST_AGENTS - (MOST_AGENTS - 2)
 
 

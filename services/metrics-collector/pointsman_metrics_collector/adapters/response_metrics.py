@@ -15,11 +15,11 @@ DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0
 DECISION_BUCKETS: Final = (0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 MOST_CLASSES: Final = 32
-"""Names of service levels that are told apart; edges of another configuration may send others."""
+"""Service levels that have counts of their own; edges of another configuration may send other names."""
 MOST_AGENTS: Final = 32
-"""Names of agents that are told apart; stages of another configuration may send others."""
+"""Agents that have counts of their own; stages of another configuration may send other names."""
 MOST_TENANTS: Final = 100
-"""Tenants whose service levels are told apart: the first ones that this collector hears of."""
+"""Tenants that have counts of their own: the first ones that this collector hears of."""
 
 
 class _Served:

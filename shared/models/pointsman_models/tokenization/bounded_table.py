@@ -1,4 +1,4 @@
-"""A table bounded in bytes: what was longest unused goes first."""
+"""A table bounded in bytes: the least recently used entries go first."""
 
 from collections import OrderedDict
 from collections.abc import Callable
