@@ -2,7 +2,9 @@
 
 Engines don't report it, and a pool's shadows follow them only when both cut prompts alike. While
 predictions are poor, a rival with another size gets the same requests; when it predicts better, it takes over, and
-the search goes on from there. Sizes are the configured one times powers of two: a smaller error costs little.
+the search goes on from there. Sizes are the configured one times powers of two: a smaller error costs little. A search
+tries no size twice, then it pauses: where answers fit no size, a rival that knows only the last requests often seems
+better, and sizes would take over from each other without end.
 """
 
 from collections.abc import Hashable, Sequence
@@ -26,7 +28,7 @@ _STEPS: Final = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
 _SETTLED: Final = 400
 """Observations before the first trial."""
 _PAUSE: Final = 4000
-"""Observations until the next trial when no rival was better; doubled each time."""
+"""Observations until the next search; doubled each time that no rival was better."""
 _LONGEST_PAUSE: Final = 100_000
 
 
@@ -45,8 +47,8 @@ class PassSizeSearch:
         self._told: tuple[DelayEstimator, ...] = (self.best,)
         """The estimators that get the requests: the best, and its rival during a trial."""
         self._workers: Sequence[tuple[int, float]] = ()
-        self._step = 0
-        """Index of the step to try next."""
+        self._tried = {batch_tokens}
+        """Sizes that this search has tried."""
         self._next_trial = _SETTLED
         """Number of observations of the best."""
         self._pause = _PAUSE
@@ -120,18 +122,23 @@ class PassSizeSearch:
 
     def _try_another(self) -> None:
         best = self.best
-        tokens = int(best.batch_tokens * _STEPS[self._step])
         if best.model.relative_error < _POOR:
             self._next_trial = best.model.observations + _SETTLED
-        elif not LEAST_TOKENS <= tokens <= MOST_TOKENS:
-            self._lost()
-        else:
-            rival = DelayEstimator(tokens, self._weight)
-            rival.lay_out(self._workers)
-            # Otherwise all sizes but the first would begin with a handicap where engines differ.
-            rival.speeds = best.speeds
-            self._errors = [0.0, 0.0]
-            self._told = (best, rival)
+            return
+        sizes = (int(best.batch_tokens * step) for step in _STEPS)
+        tokens = next((each for each in sizes if LEAST_TOKENS <= each <= MOST_TOKENS and each not in self._tried), None)
+        if tokens is None:
+            self._tried = {best.batch_tokens}
+            self._next_trial = best.model.observations + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            return
+        self._tried.add(tokens)
+        rival = DelayEstimator(tokens, self._weight)
+        rival.lay_out(self._workers)
+        # Otherwise all sizes but the first would begin with a handicap where engines differ.
+        rival.speeds = best.speeds
+        self._errors = [0.0, 0.0]
+        self._told = (best, rival)
 
     def _judge(self, best: DelayEstimator, rival: DelayEstimator) -> None:
         observations = rival.model.observations
@@ -146,16 +153,5 @@ class PassSizeSearch:
             rival.inherit_learning(best)
             self.best = rival
             self._told = (rival,)
-            # Continue in the same direction.
-            self._step = int(rival.batch_tokens > best.batch_tokens)
-            self._next_trial, self._pause = rival.model.observations, _PAUSE
-        else:
-            self._lost()
-
-    def _lost(self) -> None:
-        self._step += 1
+            self._pause = _PAUSE
         self._next_trial = self.best.model.observations
-        if self._step == len(_STEPS):
-            self._step = 0
-            self._next_trial += self._pause
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)

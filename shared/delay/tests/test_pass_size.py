@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,30 @@ def test_the_size_that_explains_the_answers_is_found(batch_tokens: int) -> None:
     replay(search, [Prefill(batch_tokens) for _ in range(2)], 8000, gap_ms=80.0)
     assert batch_tokens / 2 <= search.best.batch_tokens <= batch_tokens * 2
     assert search.best.model.relative_error < 0.15
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_engines_whose_answers_fit_no_size_are_rarely_followed_twice(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests, followed = 30_000, 0
+    send = DelayEstimator.sent
+
+    def counted(*arguments: Any, **options: Any) -> None:
+        nonlocal followed
+        followed += 1
+        send(*arguments, **options)
+
+    monkeypatch.setattr(DelayEstimator, "sent", counted)
+    search = PassSizeSearch(8192, 16.0)
+    search.lay_out([(0, 1e6)])
+    rng, now = np.random.default_rng(seed), 0.0
+    for number in range(requests):
+        now += float(rng.exponential(20.0))
+        search.sent(0, str(number), now, int(rng.integers(50, 3000)), 0)
+        search.started(str(number), now + float(rng.lognormal(2.0, 0.6)))
+        search.ended(str(number), now + 29.0, 1)
+    assert followed < 1.4 * requests
 
 
 def test_an_error_common_to_all_engines_changes_no_engines_speed() -> None:
