@@ -6,7 +6,7 @@ import pytest
 
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_edge import answer_plugins
-from pointsman_frontend.adapters import forwarder
+from pointsman_frontend.adapters import answer_relay
 from pointsman_plugins import Params
 from pointsman_plugins.responding import AnswerEnd, AnswerFollower, AnswerHead, ResponseProcessor
 from pointsman_testing import eventually
@@ -136,7 +136,7 @@ async def test_a_processor_that_fails_changes_no_answer_and_is_counted(start_edg
 async def test_answers_of_a_configuration_without_processors_are_followed_by_none(
     start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarder, "follow_answer", None)  # not callable: a call would fail the request
+    monkeypatch.setattr(answer_relay, "follow_answer", None)  # not callable: a call would fail the request
     async with ScriptedEngine(answer_a_stream) as engine:
         edge = await start_edge(engine.url)
         assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200

@@ -5,19 +5,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
-from pointsman_edge.sending.encoded_answer import ENCODINGS, IDENTITY
-from pointsman_edge.sending.error_shape import ErrorShape
 from pointsman_edge.sending.header_edits import edited_headers
-from pointsman_edge.sending.missing_path import MISSING as NO_PATH
-from pointsman_edge.sending.missing_path import MissingPath, is_json
-from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.moving_on import (
     BLAMELESS,
     DRAINED,
@@ -28,40 +22,24 @@ from pointsman_edge.sending.moving_on import (
     is_doubtful,
     weight,
 )
-from pointsman_edge.sending.packed_vectors import with_packed_vectors
 from pointsman_edge.sending.provider_book import ProviderRequestParts
 from pointsman_edge.sending.retry_budget import RetryBudgets
-from pointsman_edge.sending.unasked_ids import WithoutIds, asks_for_ids
-from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
+from pointsman_edge.sending.unasked_ids import asks_for_ids
+from pointsman_frontend.adapters.answer_relay import AnswerRelay, AttemptMade
 from pointsman_frontend.adapters.attempt_reports import AttemptReports
-from pointsman_frontend.adapters.decoded_answer import DecodedAnswer
 from pointsman_frontend.adapters.engine_call import engine_call
 from pointsman_frontend.adapters.engine_client import EngineClient
-from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
-from pointsman_frontend.adapters.first_words import SecondOpinion, beginning, whole_body
-from pointsman_frontend.adapters.followed_answer import follow_answer
+from pointsman_frontend.adapters.engine_connection import EndpointFailed
 from pointsman_frontend.adapters.further_endpoints import FurtherEndpoints
 from pointsman_frontend.adapters.kept_answer import checked, error_of, unanswered
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.prefill_leg import PrefillLegs
 from pointsman_frontend.adapters.providers import Providers, final, refusal_of, told
-from pointsman_frontend.adapters.relay import (
-    Answering,
-    end_cut_off,
-    gathered,
-    is_stream,
-    relay_document,
-    relay_pieces,
-    relay_stream,
-)
 from pointsman_frontend.adapters.resumed_streams import ResumedStreams, StreamBroken
-from pointsman_frontend.domain.heads import ResponseHeaderRules, stamps
 from pointsman_runtime.telling.telemetry import NO_SPAN
 
 _ERROR: Final = 400
 _WRONG_REQUEST: Final = (400, 422)
-_JSON: Final = (b"content-type", b"application/json")
-_EVENTS: Final = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
 class Forwarder:
@@ -73,13 +51,12 @@ class Forwarder:
         self._load = edge.load
         self._engines = engines
         self._reports = AttemptReports(edge)
-        self._tell_endpoint = tell_endpoint
         self._providers = providers
         self.budgets: Final = RetryBudgets()
-        self._rules = ResponseHeaderRules()
         self.legs: Final = PrefillLegs(edge, engines)
         self._further = FurtherEndpoints(edge)
         self._resumed = ResumedStreams(edge, engines, self._reports)
+        self._relay = AnswerRelay(edge, self._reports, self._resumed, tell_endpoint=tell_endpoint)
 
     async def forward(self, request: Outgoing) -> None:
         """Have the request answered. Raises Refusal when no endpoint does."""
@@ -141,7 +118,7 @@ class Forwarder:
             raise refusal_of(failure) or unanswered(failure, len(record.attempts))
         record.worker = endpoint.worker
         record.target = endpoint.target or request.decision.target
-        await self._relay(request, endpoint, answer, None, moves=False)
+        await self._relay.relay_answer(request, AttemptMade(endpoint, None), answer)
 
     def _alternatives(self, request: Outgoing) -> list[ChosenEndpoint]:
         """An endpoint for each other model that may serve."""
@@ -216,7 +193,8 @@ class Forwarder:
                         raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
                     moves = others and not tries.started
                     doubts = partial(self.budgets.spend_opinion, record.pool) if moves and not tries.doubted else None
-                    await self._relay(request, endpoint, answer, sent_at, moves=moves, doubts=doubts)
+                    attempt = AttemptMade(endpoint, sent_at, moves, doubts)
+                    await self._relay.relay_answer(request, attempt, answer)
                 finally:
                     self._engines.release_connection(engine)
             except EndpointFailed as failure:
@@ -271,7 +249,7 @@ class Forwarder:
                 record.limited(*told(failure))
                 return failure
             try:
-                await self._relay(request, endpoint, answer, sent_at, moves=False)
+                await self._relay.relay_answer(request, AttemptMade(endpoint, sent_at), answer)
             finally:
                 answer.close()
                 record.usage = answer.usage
@@ -281,114 +259,6 @@ class Forwarder:
             if span.is_recording:
                 span.end_span(problem, error__type=problem)
         return None
-
-    async def _relay(
-        self,
-        request: Outgoing,
-        endpoint: ChosenEndpoint,
-        engine: Answering,
-        sent_at: float | None,
-        *,
-        moves: bool,
-        doubts: SecondOpinion | None = None,
-    ) -> None:
-        """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded. `moves`,
-        `doubts`: as in `first_words`. Raises EndpointFailed while nothing of the answer has left."""
-        record, decision, client, api = request.record, request.decision, request.client, request.record.api
-        headers, content_type, encoding = self._rules.pass_on(engine.headers)
-        if encoding in ENCODINGS:
-            engine = DecodedAnswer(engine)
-            headers, content_type, _ = self._rules.pass_on(engine.headers)
-        elif encoding and encoding != IDENTITY and moves:
-            raise EndpointFailed(FAILED, "its answer has an encoding that it wasn't asked for")
-        outcome: str | None = "answered"
-        name: Rewriting | None = None
-        try:
-            begun, stream = await beginning(engine, api, content_type, request.thinking, moves=moves, doubts=doubts)
-            now = record.first_byte_at = time.monotonic()
-            record.stream = stream
-            if stream and sent_at is not None:
-                self._edge.events.publish_start(record, endpoint.worker, now - sent_at)
-            if stream is not is_stream(content_type):
-                headers = [
-                    *(header for header in headers if header[0] != b"content-type"),
-                    _EVENTS if stream else _JSON,
-                ]
-            level = record.level if record.legs else decision.level
-            headers += stamps(level, endpoint.worker if self._tell_endpoint else None)
-            target = endpoint.target or decision.target
-            name = renaming(target.model, decision.model)
-            if name is not None:
-                headers += chosen_model(request.record.policy.prices, target, decision.model)
-            if record.api is EMBEDDINGS:
-                name = with_packed_vectors(record.body, name)
-            usage = record.tail = (
-                record.api.usage()
-                if not record.policy.response_processors
-                else follow_answer(self._edge, record, engine.status, stream, headers)
-            )
-            error = None
-            if stream:
-                name = without_unasked_usage(decision.body, name)
-            if request.drops_ids or (not stream and request.resuming is not None and request.resuming.asks_ids):
-                name = WithoutIds(name)
-            if stream:
-                error = await relay_stream(
-                    engine=engine,
-                    client=client,
-                    headers=headers,
-                    usage=usage,
-                    name=name,
-                    api=api,
-                    begun=begun,
-                    resuming=request.resuming,
-                )
-            elif engine.status >= _ERROR:
-                rewriting: Rewriting = ErrorShape(engine.status, record.api, name)
-                if engine.status in NO_PATH:
-                    rewriting = MissingPath(
-                        engine.status, record.api, decision.model, rewriting, anyway=not is_json(headers)
-                    )
-                headers = [*(header for header in headers if header[0] != b"content-type"), _JSON]
-                await relay_document(
-                    engine=engine,
-                    client=client,
-                    headers=headers,
-                    usage=usage,
-                    name=rewriting,
-                    body=await gathered(engine, begun),
-                )
-            elif record.api.passed and not is_json(headers):
-                # Sounds and texts of APIs that pass as they are aren't waited for: clients play or show them as they
-                # come.
-                await relay_pieces(engine, client, headers, usage, begun)
-            else:
-                body = await whole_body(engine, begun, api, moves=moves, doubts=doubts)
-                await relay_document(engine=engine, client=client, headers=headers, usage=usage, name=name, body=body)
-            if error is None:
-                record.end("ok" if engine.status < 500 else "engine_error", engine.status)
-            else:
-                outcome = "cut_off"
-                reason = f"the stream ended with an error: {error.kind or error.status}"
-                record.end("cut_off", engine.status, reason, error.kind)
-                self._reports.report_cut_off(record, endpoint.worker, reason)
-        except AnswerCutOff as cut:
-            broken = self._resumed.broken(request, cut, name)
-            if broken is not None:
-                outcome = None
-                raise broken from None
-            if (moves or cut.outcome in BLAMELESS) and not client.started:
-                outcome = record.first_byte_at = record.tail = None
-                raise EndpointFailed(cut.outcome, str(cut)) from None
-            outcome = "cut_off"
-            self._reports.report_cut_off(record, endpoint.worker, str(cut))
-            await end_cut_off(record, client, engine.status, cut)
-        except EndpointFailed:
-            outcome = None
-            raise
-        finally:
-            if outcome is not None and sent_at is not None:
-                record.record_attempt(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
 
 
 def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
