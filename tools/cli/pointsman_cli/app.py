@@ -30,7 +30,7 @@ app = typer.Typer(
     name="pointsman",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(batch_app, name="batch")
