@@ -3,7 +3,7 @@
 `python -m benchmarks.cache [--seconds 5]`: starts the gateway as `pointsman up` does, with a semantic-cache whose
 questions are embedded by a real model (all-MiniLM-L6-v2 on onnxruntime, one thread). It has one question answered, and
 asks it again over one connection: once with the same words, once with others of the same meaning. Prints latencies, and
-the CPU time of each process on the way per request.
+the CPU time of each process per request.
 """
 
 import argparse
@@ -28,7 +28,6 @@ EXACT_BAR_MS = 5.0
 SEMANTIC_BAR_MS = 15.0
 """p50 at one connection, both."""
 PATH = "/v1/chat/completions"
-ON_THE_WAY = ("frontend", "preprocessor", "profile-picker", "semantic-cache")
 ASKED = "Please tell me how I can enable two-factor authentication for my GitHub account."
 MEANT = "How do I turn on two-factor authentication for my GitHub account?"
 
@@ -95,7 +94,7 @@ async def run(seconds: float) -> bool:
                 failures = f", failures {samples.failures}" if samples.failures else ""
                 print(f"         p99 {p99:.2f} ms, {samples.rate:,.0f} requests/s at one connection", end="")
                 print(failures)
-                asked = ", ".join(f"{name} {cpu.get(name, 0.0):.2f}" for name in ON_THE_WAY)
+                asked = ", ".join(f"{name} {used:.2f}" for name, used in cpu.items() if used)
                 print(f"         CPU ms each, which other load changes less: {asked}")
             direct = await closed_loop(urljoin(running.direct, PATH), body(ASKED), 1, 1.0)
             print(f"         the same backend asked directly: p50 {direct.quantile(0.5):.2f} ms")
