@@ -9,41 +9,31 @@ from urllib.parse import quote
 
 from pointsman_apis.responses import RESPONSES
 from pointsman_core.config import Provider
-from pointsman_providers.client_parts import with_query
-from pointsman_providers.exchange import ProviderCall, ProviderQuestion
+from pointsman_providers.exchange import ProviderQuestion
 from pointsman_providers.kind import REQUEST, SESSION, ProviderKind, bearer
-from pointsman_providers.openai import PATHS, dialect_of, passed_body, repaired_chat, unsupported
+from pointsman_providers.openai import OpenAI, dialect_of
 from pointsman_providers.openai_history import ChatDialect
-from pointsman_providers.passed_answer import Passed
 
 DIALECT: Final = ChatDialect(strict=True)
 
 
-class Azure:
+class Azure(OpenAI):
     """The format."""
 
+    who = "Azure OpenAI"
+
     def __init__(self, api_version: str | None, dialect: ChatDialect = DIALECT) -> None:
+        super().__init__(dialect)
         self._version = api_version
-        self._dialect = dialect
 
-    def translate_request(self, question: ProviderQuestion) -> ProviderCall:
-        path = PATHS.get(question.api)
-        if path is None:
-            raise unsupported(question.api, "Azure OpenAI", PATHS)
+    def find_path(self, question: ProviderQuestion) -> str:
+        path = super().find_path(question)
         if self._version is None:
-            path = f"/openai/v1{path}"
-        elif question.api == RESPONSES.name:
-            path = f"/openai{path}?api-version={quote(self._version, safe='')}"
-        else:
-            deployment = quote(question.model, safe="")
-            path = f"/openai/deployments/{deployment}{path}?api-version={quote(self._version, safe='')}"
-        path = with_query(path, question.sent.query)
-        body = passed_body(question, self._dialect)
-        return ProviderCall(path, dict(question.sent.headers), body, Passed(question))
-
-    def repair_question(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """Implements `Format.repair_question`."""
-        return repaired_chat(question, error, self._dialect)
+            return f"/openai/v1{path}"
+        if question.api == RESPONSES.name:
+            return f"/openai{path}?api-version={quote(self._version, safe='')}"
+        deployment = quote(question.model, safe="")
+        return f"/openai/deployments/{deployment}{path}?api-version={quote(self._version, safe='')}"
 
 
 _JWT: Final = "eyJ"

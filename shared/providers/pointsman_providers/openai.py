@@ -3,8 +3,8 @@
 Only the model's name changes, so that the client gets back the name that it asked for.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 from pointsman_apis.chat import CHAT
@@ -44,34 +44,31 @@ def dialect_of(provider: Provider, dialect: ChatDialect | None = None) -> ChatDi
     )
 
 
-def passed_body(question: ProviderQuestion, dialect: ChatDialect) -> bytes:
-    """The client's body, with a history that the service takes."""
-    return mended_chat(question.body, dialect) if question.api == CHAT.name else question.body
-
-
-def repaired_chat(question: ProviderQuestion, error: bytes, dialect: ChatDialect) -> ProviderQuestion | None:
-    """Like `Format.repair_question`, for OpenAI's chats."""
-    body = repaired_messages(question.body, error, dialect) if question.api == CHAT.name else None
-    return None if body is None else question._replace(body=body)
-
-
 class OpenAI:
     """The format."""
+
+    who: ClassVar = "an OpenAI-compatible provider"
+    """The service, in the words of an error."""
+    paths: ClassVar[Mapping[str, str]] = PATHS
 
     def __init__(self, dialect: ChatDialect = LENIENT) -> None:
         self._dialect = dialect
 
     def translate_request(self, question: ProviderQuestion) -> ProviderCall:
-        path = PATHS.get(question.api)
-        if path is None:
-            raise unsupported(question.api, "an OpenAI-compatible provider", PATHS)
-        path = with_query(path, question.sent.query)
-        body = passed_body(question, self._dialect)
+        if question.api not in self.paths:
+            raise unsupported(question.api, self.who, self.paths)
+        path = with_query(self.find_path(question), question.sent.query)
+        body = mended_chat(question.body, self._dialect) if question.api == CHAT.name else question.body
         return ProviderCall(path, dict(question.sent.headers), body, Passed(question))
+
+    def find_path(self, question: ProviderQuestion) -> str:
+        """The path of a known API after the base URL."""
+        return self.paths[question.api]
 
     def repair_question(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
         """Implements `Format.repair_question`."""
-        return repaired_chat(question, error, self._dialect)
+        body = repaired_messages(question.body, error, self._dialect) if question.api == CHAT.name else None
+        return None if body is None else question._replace(body=body)
 
 
 def unsupported(api: str, who: str, known: Iterable[str]) -> Refusal:

@@ -13,6 +13,7 @@ from pointsman_contracts.journey import StageReport
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_contracts.response import (
+    Attempt,
     AttemptFailed,
     LegReport,
     RequestAnswered,
@@ -82,42 +83,11 @@ class EventPublisher:
 
     def attempt_failed(self, record: RequestRecord, boot_id: str, next_worker: str | None) -> None:
         """The last attempt of the record failed."""
-        attempt = record.attempts[-1]
-        self._send(
-            AttemptFailed(
-                request_id=record.request_id,
-                source=self._source,
-                sequence=next(self._numbers[AttemptFailed, record.pool]),
-                at_ms=_unix_ms(),
-                pool=record.pool,
-                worker=attempt.worker,
-                boot_id=boot_id,
-                outcome=attempt.outcome,
-                status=attempt.status,
-                next_worker=next_worker,
-                decision=record.decisions,
-            ),
-            record.pool,
-        )
+        self._publish_failure(record, record.attempts[-1], boot_id, next_worker=next_worker)
 
     def leg_failed(self, record: RequestRecord, report: LegReport, boot_id: str) -> None:
         """Another engine was to do a part of the work, and failed."""
-        self._send(
-            AttemptFailed(
-                request_id=record.request_id,
-                source=self._source,
-                sequence=next(self._numbers[AttemptFailed, record.pool]),
-                at_ms=_unix_ms(),
-                pool=record.pool,
-                worker=report.worker,
-                boot_id=boot_id,
-                outcome=report.outcome,
-                status=report.status,
-                leg=report.leg,
-                decision=record.decisions,
-            ),
-            record.pool,
-        )
+        self._publish_failure(record, report, boot_id, leg=report.leg)
 
     def publish_rejection(self, record: RequestRecord, refusal: Refusal) -> None:
         """No endpoint was tried; `record.rejection` is set if a stage rejected the request."""
@@ -189,6 +159,32 @@ class EventPublisher:
                 at_ms=_unix_ms(),
                 pool=record.pool,
                 stages=stages,
+            ),
+            record.pool,
+        )
+
+    def _publish_failure(
+        self,
+        record: RequestRecord,
+        failed: Attempt | LegReport,
+        boot_id: str,
+        next_worker: str | None = None,
+        leg: str = "",
+    ) -> None:
+        self._send(
+            AttemptFailed(
+                request_id=record.request_id,
+                source=self._source,
+                sequence=next(self._numbers[AttemptFailed, record.pool]),
+                at_ms=_unix_ms(),
+                pool=record.pool,
+                worker=failed.worker,
+                boot_id=boot_id,
+                outcome=failed.outcome,
+                status=failed.status,
+                next_worker=next_worker,
+                leg=leg,
+                decision=record.decisions,
             ),
             record.pool,
         )
