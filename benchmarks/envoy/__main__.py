@@ -26,11 +26,11 @@ from benchmarks.envoy.aborts import abort
 from benchmarks.envoy.frames import counts
 from benchmarks.envoy.over_envoy import over_envoy
 from benchmarks.envoy.requests import PATH, body
-from benchmarks.envoy.verdicts import verdict
 from benchmarks.machine import describe
 from benchmarks.overhead.cpu import Meter, resident_mib
 from benchmarks.overhead.load import Samples, closed_loop, open_loop
 from benchmarks.overhead.stack import Running, gateway
+from benchmarks.verdicts import verdict
 from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, STREAMED, ExtProcClient
 
 RATES = (100.0, 200.0, 500.0)

@@ -8,10 +8,10 @@ from urllib.parse import urljoin
 
 from benchmarks.envoy.plain_envoy import listening
 from benchmarks.envoy.requests import PATH, body
-from benchmarks.envoy.verdicts import verdict
 from benchmarks.overhead.cpu import Meter
 from benchmarks.overhead.load import Samples, closed_loop, open_loop
 from benchmarks.overhead.stack import Running
+from benchmarks.verdicts import verdict
 
 PER_SECOND: Final = 200.0
 CONNECTIONS: Final = 32

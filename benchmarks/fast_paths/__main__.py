@@ -14,9 +14,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import orjson
 
-from benchmarks.messages.__main__ import SAMPLES
-from pointsman_contracts.journey import Journey
-from pointsman_contracts.message import read_fields
 from pointsman_core import json_members
 from pointsman_core.one_member import edit_one_member
 from pointsman_delay.few_delays import delays
@@ -34,6 +31,7 @@ from pointsman_scheduler import candidate_columns
 from pointsman_scheduler.few_columns import describe_few
 from pointsman_scheduler.plugins.detectors import utilization
 from pointsman_scheduler.plugins.detectors.few_fullness import fullest_of_few, fullness_of_few
+from pointsman_testing import builders
 from pointsman_testing.scheduler_bench import Bench
 
 REQUEST_US: Final = 280.0
@@ -92,7 +90,7 @@ def _envoy() -> Iterator[Pair]:
 
 
 def _rules() -> Iterator[Pair]:
-    journey = read_fields(Journey, SAMPLES[Journey])
+    journey = builders.journey("scheduler")
     environment = RuleEnvironment(())
     condition = 'model == "auto"'
     compiled, equality = environment.compile_condition(condition), Equality.from_condition(condition)

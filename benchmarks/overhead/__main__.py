@@ -26,6 +26,7 @@ from benchmarks.overhead import peers, relay
 from benchmarks.overhead.cpu import Meter, resident_mib
 from benchmarks.overhead.load import Samples, closed_loop, open_loop
 from benchmarks.overhead.stack import MODEL, Running, gateway
+from benchmarks.verdicts import verdict
 
 SHAPES: Final[dict[str, tuple[str, ...]]] = {
     "bundle": (),
@@ -134,13 +135,6 @@ async def against_peers(stack: Running, body: bytes, seconds: float) -> None:
                 direct = await closed_loop(urljoin(stack.direct, PATH), body, connections, 1.0)
                 through = await closed_loop(url, body, connections, seconds)
                 print(row(f"{name}, 1 KB whole, {connections} connection{'s' * (connections > 1)}", direct, through))
-
-
-def verdict(what: str, figure: float, bar: float, *, at_least: bool) -> bool:
-    """Print one bar and whether it is met."""
-    met = figure >= bar if at_least else figure <= bar
-    print(f"{'met    ' if met else 'NOT met'}  {what}: {figure:,.2f} (bar: {'≥' if at_least else '≤'} {bar:,.2f})")
-    return met
 
 
 @dataclass(frozen=True)

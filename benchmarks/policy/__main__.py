@@ -25,10 +25,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from benchmarks.machine import describe
-from benchmarks.overhead.__main__ import verdict
 from benchmarks.overhead.cpu import Meter
 from benchmarks.overhead.load import Connection, Samples, connect, prepare
 from benchmarks.overhead.stack import MODEL, Running, gateway
+from benchmarks.verdicts import verdict
 
 RATE_BAR: Final = 1200.0
 """Requests/s at 32 connections, 1 KB prompts, two cores."""

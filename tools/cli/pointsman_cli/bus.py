@@ -1,16 +1,20 @@
 """The command's own connection to NATS: plain nats-py with the login that services use."""
 
+import asyncio
 import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 import nats.errors
 from nats.aio.client import DEFAULT_RECONNECT_TIME_WAIT, Client
+from nats.aio.msg import Msg
 
 from pointsman_cli.words import CommandError
-from pointsman_contracts.subjects import inbox
+from pointsman_contracts.message import MalformedMessage, Message
+from pointsman_contracts.subjects import inbox, subject
 from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus.lasting_client import LastingClient
 from pointsman_runtime.configuring.settings import ServiceSettings, SettingsError, load
@@ -19,6 +23,7 @@ from pointsman_runtime.configuring.urls import without_login
 CONNECT_TIMEOUT_S = 5
 RESET_ATTEMPTS = 5
 
+M = TypeVar("M", bound=Message)
 OnError = Callable[[Exception], Awaitable[None]]
 """Called with errors of a connection that stays, such as a subject that isn't permitted."""
 
@@ -46,6 +51,29 @@ async def connected(
         yield client
     finally:
         await client.close()
+
+
+async def gather_answers(
+    client: Client, question: Message, answer: type[M], *, first_s: float, quiet_s: float
+) -> list[M]:
+    """The answers of all services that this question reaches: empty when none comes within `first_s`, complete after
+    `quiet_s` without another one. Answers of another version that can't be read are left out."""
+    answers: asyncio.Queue[M] = asyncio.Queue()
+    told: list[M] = []
+    reply = client.new_inbox()
+
+    async def heard(message: Msg) -> None:
+        with suppress(MalformedMessage):  # `pointsman doctor` reports versions
+            if message.data:
+                answers.put_nowait(answer.decode(message.data))
+
+    await client.subscribe(reply, cb=heard)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    await client.publish(subject(type(question)), question.encode(), reply=reply)
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(quiet_s if told else first_s):
+                told.append(await answers.get())
+    return told
 
 
 async def _logged_in(login: ServiceSettings, name: str, on_error: OnError | None) -> Client:

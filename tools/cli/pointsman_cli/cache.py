@@ -1,15 +1,12 @@
 """`pointsman cache purge`: have every semantic-cache forget answers."""
 
-import asyncio
 from typing import Final
 
-from nats.aio.msg import Msg
 from rich.console import Console
 
 from pointsman_cli import bus
 from pointsman_cli.words import CommandError
 from pointsman_contracts.cache import CachePurge, CachePurged
-from pointsman_contracts.subjects import subject
 
 PATIENCE_S: Final = 3.0
 """Seconds until the first answer."""
@@ -20,23 +17,8 @@ QUIET_S: Final = 0.5
 async def purge(url: str | None, question: CachePurge, console: Console) -> None:
     """Send the request, and print the number that each replica forgot. Raises CommandError when none answers, or one
     fails."""
-    answers: asyncio.Queue[CachePurged] = asyncio.Queue()
-    told: list[CachePurged] = []
     async with bus.connected(bus.settings(url), "pointsman cache") as client:
-        inbox = client.new_inbox()
-
-        async def heard(message: Msg) -> None:
-            if message.data:
-                answers.put_nowait(CachePurged.decode(message.data))
-
-        await client.subscribe(inbox, cb=heard)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-        await client.publish(subject(CachePurge), question.encode(), reply=inbox)
-        try:
-            while True:
-                async with asyncio.timeout(QUIET_S if told else PATIENCE_S):
-                    told.append(await answers.get())
-        except TimeoutError:
-            pass  # no further answer
+        told = await bus.gather_answers(client, question, CachePurged, first_s=PATIENCE_S, quiet_s=QUIET_S)
     if not told:
         raise CommandError(
             "no replica of the semantic-cache answers.",

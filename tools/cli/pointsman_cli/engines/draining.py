@@ -5,16 +5,13 @@ import time
 from typing import Final
 
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from rich.console import Console
 
 from pointsman_cli import bus
 from pointsman_cli.engines.following import Workers, following
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.draining import LONGEST_DRAIN_MS, DrainAnswer, DrainQuery, OrderedDrain
-from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.pool import WorkerView
-from pointsman_contracts.subjects import subject
 from pointsman_core.units import seconds
 
 ANSWER_S: Final = 3.0
@@ -62,25 +59,7 @@ async def undrain(url: str | None, query: DrainQuery, console: Console) -> bool:
 
 async def _order(client: Client, query: DrainQuery) -> tuple[OrderedDrain, ...]:
     """The engines that the order is about. CommandError where it isn't carried out."""
-    answers: asyncio.Queue[DrainAnswer] = asyncio.Queue()
-    told: list[DrainAnswer] = []
-    inbox = client.new_inbox()
-
-    async def heard(message: Msg) -> None:
-        try:
-            if message.data:
-                answers.put_nowait(DrainAnswer.decode(message.data))
-        except MalformedMessage:
-            return  # another version's; `pointsman doctor` reports versions
-
-    await client.subscribe(inbox, cb=heard)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-    await client.publish(subject(DrainQuery), query.encode(), reply=inbox)
-    try:
-        while True:
-            async with asyncio.timeout(QUIET_S if told else ANSWER_S):
-                told.append(await answers.get())
-    except TimeoutError:
-        pass  # no further answer
+    told = await bus.gather_answers(client, query, DrainAnswer, first_s=ANSWER_S, quiet_s=QUIET_S)
     if not told:
         raise CommandError(
             "no metrics-collector answers, and orders to drain engines go through one.",
