@@ -165,7 +165,7 @@ def test_a_member_imports_only_what_it_declares(member: Member) -> None:
 @each_member
 def test_only_testing_depends_on_test_tools(member: Member) -> None:
     if member.project["name"] != TESTING_ONLY:
-        assert not {TESTING_ONLY, "pytest", "hypothesis"} & member.declared
+        assert not {TESTING_ONLY, "pytest", "hypothesis", "testcontainers"} & member.declared
 
 
 def test_import_rules_cover_every_member() -> None:

@@ -27,7 +27,7 @@ from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.telling.process import Process
 from pointsman_testing.builders import scheduled, unix_ms
 from pointsman_testing.console_scene import TOKEN
-from pointsman_testing.nats_server import LocalNatsServer
+from pointsman_testing.nats_server import new_nats_server
 from pointsman_testing.processes import Processes, ServiceProcess
 
 PAINT_BAR_S: Final = 1.0
@@ -146,7 +146,7 @@ async def run(seconds: float, rate: int, engines: int) -> bool:
     if chromium is None:
         print("Chromium isn't installed: apt-get install chromium")
         return False
-    server = LocalNatsServer()
+    server = new_nats_server()
     server.start()
     with TemporaryDirectory(prefix="pointsman-bench-") as folder:
         processes = Processes(Path(folder))

@@ -17,7 +17,7 @@ from benchmarks.overhead.cpu import Meter
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_testing import Processes, eventually
-from pointsman_testing.nats_server import LocalNatsServer
+from pointsman_testing.nats_server import new_nats_server
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import EngineProcess
 
@@ -48,7 +48,7 @@ class Times:
 
 
 async def measure(rounds: int, folder: Path) -> None:
-    server, processes = LocalNatsServer(), Processes(folder)
+    server, processes = new_nats_server(), Processes(folder)
     await asyncio.to_thread(server.start)
     try:
         async with observing(server.url) as seen:

@@ -27,7 +27,7 @@ from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.kv_listener import KvListener
 from pointsman_testing import eventually
-from pointsman_testing.nats_server import LocalNatsServer
+from pointsman_testing.nats_server import new_nats_server
 from pointsman_worker_agent.kv_speaker import FLUSH_S, KvSpeaker
 
 POOL, WORKER, LIFE = "p", "w", "boot-1"
@@ -162,7 +162,7 @@ class Stand:
 
 
 async def measure(seconds: float, cut_s: float, long_cut_s: float) -> bool:
-    server = LocalNatsServer()
+    server = new_nats_server()
     await asyncio.to_thread(server.start)
     cut = Cut(server.url)
     relay = await asyncio.start_server(cut.connected, "127.0.0.1", 0)

@@ -10,7 +10,7 @@ import yaml
 from pydantic import JsonValue
 
 from pointsman_testing.eventually import eventually
-from pointsman_testing.nats_server import LocalNatsServer
+from pointsman_testing.nats_server import new_nats_server
 from pointsman_testing.processes import Processes
 from pointsman_testing.real_engine import BLOCK, POOL, RealEngine
 from pointsman_testing.stack import EngineProcess, KvTelling, Stack
@@ -67,7 +67,7 @@ async def gateway_before(
     document: dict[str, JsonValue] = {"pools": {POOL.pool: pool}, "edge": {"hop_budget": "3s"}, **(changes or {})}
     config = folder / "pointsman.yaml"
     config.write_text(yaml.safe_dump(document), encoding="utf-8")
-    nats = LocalNatsServer()
+    nats = new_nats_server()
     await asyncio.to_thread(nats.start)
     stack = EngineStack(nats, processes, folder, config, served=POOL._replace(models=(model,)), bundled=True)
     stack.real, stack.model = engines, model

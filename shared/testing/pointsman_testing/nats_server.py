@@ -1,5 +1,9 @@
-"""A real NATS server for tests, as a process of its own."""
+"""A real NATS server for tests: a local process, or a container where an engine exists.
 
+`POINTSMAN_TEST_NATS=container` chooses the container.
+"""
+
+import os
 import shutil
 import signal
 import socket
@@ -148,6 +152,64 @@ class LocalNatsServer:
         if self._process is None:
             raise RuntimeError("the server isn't running")
         return self._process
+
+
+class ContainerNatsServer:
+    """The official image, through testcontainers.
+
+    `testcontainers.nats` warns at import that it is deprecated, and warnings are errors here; the plain
+    container with a wait for the server's own line says the same in as many words.
+    """
+
+    def __init__(self) -> None:
+        from testcontainers.core.container import DockerContainer
+        from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+        from testcontainers.core.waiting_utils import WaitStrategy
+
+        self._port = free_port()
+        ready: WaitStrategy = LogMessageWaitStrategy("Server is ready")
+        self._container = (
+            DockerContainer("nats:2.12-alpine")
+            .with_command("--js --max_payload 8388608")
+            .with_bind_ports(4222, self._port)
+            .waiting_for(ready)
+        )
+        self._created = False
+        self.url = f"nats://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        if not self._created:
+            self._container.start()
+            self._created = True
+            return
+        self._container.get_wrapped_container().start()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _greets(self._port):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the NATS container did not come back")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._container.get_wrapped_container().stop()
+
+    def kill(self) -> None:
+        self._container.get_wrapped_container().kill()
+
+    def pause(self) -> None:
+        self._container.get_wrapped_container().pause()
+
+    def resume(self) -> None:
+        self._container.get_wrapped_container().unpause()
+
+    def close(self) -> None:
+        self._container.stop()
+
+
+def new_nats_server() -> NatsServer:
+    """A server that isn't started yet, of the kind that the environment asks for."""
+    if os.environ.get("POINTSMAN_TEST_NATS") == "container":
+        return ContainerNatsServer()
+    return LocalNatsServer()
 
 
 def _executable() -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from pointsman_testing.nats_server import LocalNatsServer, NatsServer
+from pointsman_testing.nats_server import NatsServer, new_nats_server
 from pointsman_testing.processes import Processes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def nats_server() -> Iterator[NatsServer]:
     """A NATS server that the tests of one worker process share. Leave no stream and no bucket on it."""
-    server = LocalNatsServer()
+    server = new_nats_server()
     server.start()
     yield server
     server.close()
@@ -35,7 +35,7 @@ def nats_server() -> Iterator[NatsServer]:
 @pytest.fixture
 def own_nats_server() -> Iterator[NatsServer]:
     """A NATS server for one test alone, which may stop, kill and pause it."""
-    server = LocalNatsServer()
+    server = new_nats_server()
     server.start()
     yield server
     server.close()

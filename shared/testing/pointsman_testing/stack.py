@@ -15,7 +15,7 @@ from pointsman_contracts.services import SERVICES as EVERY
 from pointsman_contracts.services import names
 from pointsman_contracts.worker import rank_name
 from pointsman_testing.eventually import eventually
-from pointsman_testing.nats_server import LocalNatsServer, NatsServer
+from pointsman_testing.nats_server import NatsServer, new_nats_server
 from pointsman_testing.ports import free_port
 from pointsman_testing.processes import READY_TIMEOUT_S, Processes, ServiceProcess
 
@@ -373,7 +373,7 @@ class StackFactory:
             document["edge"] = {"hop_budget": hop_budget, **document.get("edge", {})}
         config = folder / "pointsman.yaml"
         config.write_text(yaml.safe_dump(document), encoding="utf-8")
-        nats = nats or LocalNatsServer()
+        nats = nats or new_nats_server()
         processes = Processes(folder)
         await asyncio.to_thread(nats.start)
         try:
