@@ -24,11 +24,11 @@ _LONGEST: Final = 512
 
 
 _ELSEWHERE: Final = (
-    "/v1/messages/batches", "/v1/files", "/v1/uploads", "/v1/batches", "/v1/fine_tuning", "/v1/vector_stores",
-    "/v1/assistants", "/v1/threads", "/v1/conversations", "/v1/containers", "/v1/evals", "/v1/realtime", "/v1/videos",
-    "/v1/images/variations", "/v1/organization",
+    "/v1/uploads", "/v1/fine_tuning", "/v1/vector_stores", "/v1/assistants", "/v1/threads", "/v1/conversations",
+    "/v1/containers", "/v1/evals", "/v1/realtime", "/v1/videos", "/v1/images/variations", "/v1/organization",
 )  # fmt: skip
 """Paths of OpenAI's and Anthropic's APIs, with all below them, that no engine serves."""
+_OF_BATCHES: Final = ("/v1/messages/batches", "/v1/files", "/v1/batches")
 
 
 class Route(NamedTuple):
@@ -89,10 +89,11 @@ def check_method(method: str, route: Route) -> None:
 def unknown_path(path: str) -> Refusal:
     """404 that lists the nearest paths and all others. It doesn't repeat the client's own: events have the message, and
     a path may hold anything."""
-    known = next((each for each in _ELSEWHERE if path == each or path.startswith(f"{each}/")), None)
+    known = next((each for each in (*_OF_BATCHES, *_ELSEWHERE) if path == each or path.startswith(f"{each}/")), None)
     near = difflib.get_close_matches(path[:100], _SHOWN, n=2)
     if known is not None:
-        problem = f"This gateway doesn't serve {known}."
+        off = ": its service `batch` is off (docs/batches.md)" if known in _OF_BATCHES else ""
+        problem = f"This gateway doesn't serve {known}{off}."
     else:
         problem = f"Unknown path. Did you mean {' or '.join(near)}?" if near else "Unknown path."
     return Refusal(404, f"{problem} Known paths: {', '.join(_SHOWN)}.", code="unknown_path")

@@ -42,7 +42,15 @@ def test_a_pool_may_stand_before_what_passes() -> None:
         ("/v1/embedding", "Did you mean /v1/embeddings"),
         ("/v1/audio/transcription", "Did you mean /v1/audio/transcriptions"),
         ("/x", "Unknown path. Known paths"),
-        ("/v1/files", "This gateway doesn't serve /v1/files. Known paths"),
+        (
+            "/v1/files",
+            "This gateway doesn't serve /v1/files: its service `batch` is off (docs/batches.md). Known paths",
+        ),
+        (
+            "/v1/batches/b-1",
+            "This gateway doesn't serve /v1/batches: its service `batch` is off (docs/batches.md). Known paths",
+        ),
+        ("/v1/uploads", "This gateway doesn't serve /v1/uploads. Known paths"),
         ("/v1/fine_tuning/jobs", "This gateway doesn't serve /v1/fine_tuning. Known paths"),
     ],
 )

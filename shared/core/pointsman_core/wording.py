@@ -50,6 +50,9 @@ def _each(error: ValidationError) -> Iterator[Wrong]:
         path = tuple(step for step in item["loc"] if not (isinstance(step, str) and _BRANCH.fullmatch(step)))
         kind, context = item["type"], item.get("ctx", {})
         text = _WORDS.get(kind, item["msg"].removeprefix("Value error, "))
+        if kind == "string_type" and isinstance(item["input"], bool | int | float):
+            what = "yes, no, true and false" if isinstance(item["input"], bool) else "the number"
+            text = f"{text}: put {what} in quotes"
         if kind == "too_short":
             least = context.get("min_length", 1)
             text = f"at least {least} {'entry is' if least == 1 else 'entries are'} needed"

@@ -139,7 +139,11 @@ def test_without_profiles_there_is_one_that_schedules() -> None:
         ([1], "Input should be a section of keys"),
         ({"pools": 3}, "pools: Input should be a section of keys"),
         ({"pools": {"a": {"models": True}}}, "pools.a.models: Input should be a list"),
-        ({"profile-picker": {"use": 3}}, "profile-picker.use: Input should be a text"),
+        ({"profile-picker": {"use": 3}}, "profile-picker.use: Input should be a text: put the number in quotes"),
+        (
+            {"pools": {"a": {"models": [True]}}},
+            "pools.a.models.0: Input should be a text: put yes, no, true and false in quotes",
+        ),
         ({"edge": 1}, "edge: Input should be a section of keys"),
     ],
 )
@@ -154,7 +158,7 @@ def test_the_allowed_values_of_a_key_fit_one_line() -> None:
 
 
 def test_a_list_whose_only_entry_is_wrong_is_not_called_empty() -> None:
-    assert problems({"rewrites": [{"match": [3], "to": "a"}]}) == "rewrites.0.match.0: Input should be a text"
+    assert problems({"rewrites": [{"match": [{}], "to": "a"}]}) == "rewrites.0.match.0: Input should be a text"
     assert problems({"rewrites": [{"match": (), "to": "a"}]}) == "rewrites.0.match: at least 1 entry is needed"
 
 

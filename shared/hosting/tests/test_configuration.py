@@ -1,6 +1,7 @@
 """Revisions: taken over whole or refused whole, kept for those who began with them."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,23 @@ def test_a_small_text_that_aliases_make_huge_is_refused() -> None:
 def test_a_text_nested_without_end_is_refused(document: str) -> None:
     with pytest.raises(ConfigError):
         parse(document)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("pools:\n\ta: {}\n", "a tab stands here; indent with spaces (line 2, column 1)"),
+        (
+            "pools: {}\n---\npools: {}\n",
+            "a second document begins here; the file must be one document (line 2, column 1)",
+        ),
+        ("pools: @a\n", "put a text that begins with @ in quotes (line 1, column 8)"),
+        ("\u2028pools:\u2028 `a\n", "put a text that begins with ` in quotes"),
+    ],
+)
+def test_a_text_that_is_no_yaml_is_refused_with_its_mend(written: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"^not valid YAML: {re.escape(words)}"):
+        parse(written)
 
 
 @pytest.mark.parametrize(

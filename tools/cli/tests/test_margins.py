@@ -41,7 +41,7 @@ def test_a_queue_is_shorter_by_just_as_many_requests_as_it_takes() -> None:
     weights = {"queue": 2.0, "sticky": 1.0}
     scores: dict[str, tuple[float | None, ...]] = {"queue": queue(waiting), "sticky": (0.3, 0.4, 0.0)}
     found = next(line for line in margins(run(weights, scores, waiting=waiting)) if line.startswith("b "))
-    assert "it wins if its queue were 6 shorter" in found
+    assert "it would win if its queue were 6 shorter" in found
     assert "its load report was 240 ms old" in found
     for fewer, wins in ((5, False), (6, True)):
         changed = (waiting[0], waiting[1] - fewer, waiting[2])
@@ -60,7 +60,22 @@ def test_more_of_the_prompt_or_a_free_cache_has_its_own_units() -> None:
 def test_a_score_without_a_known_signal_is_shown_as_a_score() -> None:
     scores: dict[str, tuple[float | None, ...]] = {"least-delay": (1.0, 0.4, 0.0)}
     lines = margins(run({"least-delay": 12.0}, scores))
-    assert "b is 7.20 behind; it wins if its score of least-delay were 1.00, not 0.40" in lines[0]
+    assert "b is 7.20 behind; it would win if its score of least-delay were 1.00, not 0.40" in lines[0]
+
+
+def test_an_equal_that_lost_by_chance_has_no_margin() -> None:
+    """The list of candidates says so already, and any change would have let it win."""
+    scores: dict[str, tuple[float | None, ...]] = {"least-delay": (1.0, 1.0, 0.4), "queue": (1.0, 1.0, 1.0)}
+    [only] = margins(run({"least-delay": 12.0, "queue": 1.0}, scores))
+    assert only.startswith("c is 7.20 behind; it would win if its score of least-delay were 1.00, not 0.40;")
+
+
+def test_scores_of_empty_caches_are_not_taken_for_their_free_part() -> None:
+    scores: dict[str, tuple[float | None, ...]] = {"least-delay": (1.0, 0.4, None), "lora-affinity": (0.5, 0.5, None)}
+    usage = (0.5, 0.5, 0.0)
+    [only] = margins(run({"least-delay": 1.0, "lora-affinity": 3.0}, scores, kv_usage=usage))
+    assert "its score of lora-affinity were 0.70, not 0.50" in only
+    assert "KV cache" not in only
 
 
 def test_a_margin_that_no_single_score_closes_is_said_to_be_so() -> None:

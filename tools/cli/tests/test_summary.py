@@ -37,8 +37,8 @@ def _completed(worker: str, outcome: str = "ok") -> ResponseCompleted:
     )  # fmt: skip
 
 
-def _shown(measures: Measures) -> str:
-    console = Console(file=io.StringIO(), width=120)
+def _shown(measures: Measures, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(summary(measures, 10.0))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -58,6 +58,13 @@ def test_the_summary_shows_latency_reuse_and_the_engines_that_served() -> None:
     assert rows["completion"][1:] == ["1", "-", "-", "1,000", "ms", "1,000", "ms"]
     assert "60% of 3,000 prompt tokens came from an engine's KV cache" in text
     assert "engine-1 2, engine-2 1" in text
+
+
+def test_a_narrow_terminal_shows_every_figure_whole() -> None:
+    measures = Measures()
+    for kind in ("completion", "model: auto"):
+        measures.add_answer(_answer(kind, first=1.5, took=12.5))
+    assert "…" not in _shown(measures, width=80)
 
 
 def test_failures_are_counted_and_named() -> None:

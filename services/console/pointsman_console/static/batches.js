@@ -20,7 +20,7 @@ async function look() {
 }
 
 function draw({ rows, count, running }) {
-  if (!rows.length) return fill(nodes.list, el("p", { class: "soft" }, "No batch is kept. Clients make them at /v1/batches and /v1/messages/batches, where the service batch runs."));
+  if (!rows.length) return fill(nodes.list, el("p", { class: "soft" }, "No batch is kept. Clients make them at /v1/batches and /v1/messages/batches, once the service batch runs: pointsman up --replicas batch=1."));
   const heads = [["Batch", 0], ["Progress", 0], ["Ends", 0], ["Lines", 1], ["Failed", 1], ["Status", 0], ["Of", 0], ["Made", 0]];
   fill(
     nodes.list,

@@ -11,7 +11,7 @@ const HINTS = {
   model: "every model",
   tenant: "every tenant",
   endpoint: "every endpoint",
-  reason: "a part of the reason",
+  reason: "a part of it",
 };
 const LABELS = { pool: "Pool", model: "Model", tenant: "Tenant", endpoint: "Endpoint", reason: "Reason" };
 const HEADS = [

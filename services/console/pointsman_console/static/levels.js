@@ -19,7 +19,7 @@ function draw({ rows, missing }) {
       ? `Nothing is heard: ${missing}.`
       : rows.length
         ? `Since this page was opened, ${number(passed)} seconds ago; times are means to the first token of streams.`
-        : "No request with a service level has ended since this page was opened. Profiles, models and keys have levels: slo.",
+        : "No request with a service level has ended since this page was opened. Set one as slo of a profile, a model or a key: docs/service-levels.md.",
   );
   if (!rows.length) return fill(nodes.list);
   fill(

@@ -152,10 +152,20 @@ def _with_line(path: str, problem: str, lines: dict[str, int]) -> str:
 
 
 def _yaml_problem(error: yaml.YAMLError, text: str) -> str:
-    mark = getattr(error, "problem_mark", None)
+    mark: yaml.Mark | None = getattr(error, "problem_mark", None)
     if mark is None:
         return f"not valid YAML: {error}"
     last = text.count("\n") + 1
     # libyaml reports text missing at the end of the last line as an error of the line after it.
     place = f"line {mark.line + 1}, column {mark.column + 1}" if mark.line < last else f"line {last}, at its end"
-    return f"not valid YAML: {getattr(error, 'problem', error)} ({place})"
+    problem = str(getattr(error, "problem", error))
+    if problem == "but found another document":
+        problem = "a second document begins here; the file must be one document"
+    elif problem.endswith("cannot start any token"):
+        found = text.splitlines()[mark.line][mark.column]
+        problem = (
+            "a tab stands here; indent with spaces"
+            if found == "\t"
+            else f"put a text that begins with {found} in quotes"
+        )
+    return f"not valid YAML: {problem} ({place})"

@@ -83,11 +83,18 @@ class Screen:
     def _latest(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         table.add_column("  decided", no_wrap=True)
-        table.add_column("asked for · profile", no_wrap=True)
+        table.add_column("asked for · profile")
         table.add_column("endpoint", no_wrap=True)
-        table.add_column("why", no_wrap=True, overflow="ellipsis")
+        table.add_column("why")
         for event in self._decisions:
             clock = time.strftime("%H:%M:%S", time.localtime(event.at_ms / 1000))
             endpoint = event.endpoints[0] if event.endpoints else "-"
-            table.add_row(f"  {clock}", events.asked(event), Text(endpoint, "bold"), Text(why.short(event), "green"))
+            table.add_row(
+                f"  {clock}", _cut(events.asked(event)), Text(endpoint, "bold"), _cut(why.short(event), "green")
+            )
         return table
+
+
+def _cut(text: str, style: str = "") -> Text:
+    """A cell that gives its width to the others of its row: time and endpoint are read whole."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")

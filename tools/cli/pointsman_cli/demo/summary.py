@@ -71,8 +71,8 @@ def summary(measures: Measures, seconds: float) -> RenderableType:
 
 
 def _latency(answers: Sequence[ClientAnswer]) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("  requests by kind", no_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("  requests", no_wrap=True)
     table.add_column("count", justify="right", no_wrap=True)
     for what in ("first token p50", "p99", "whole answer p50", "p99"):
         table.add_column(what, justify="right", no_wrap=True)

@@ -18,15 +18,14 @@ Column = list[float]
 
 
 def margins(run: ProfileRun) -> list[str]:
-    """A line for each of the nearest rivals: by how much it lost, and what would have made it win."""
+    """A line for each of the nearest rivals that lost: by how much it lost, and what would have made it win."""
     columns = run.candidates
     if not run.chosen or not columns.totals or run.chosen[0] not in columns.workers:
         return []
-    here = columns.workers.index(run.chosen[0])
-    mine = columns.totals[here]
-    rows = [row for row, total in enumerate(columns.totals) if total is not None and row != here]
+    mine = columns.totals[columns.workers.index(run.chosen[0])]
     if mine is None:
         return []
+    rows = [row for row, total in enumerate(columns.totals) if total is not None and abs(mine - total) > _EXACT]
     rows.sort(key=lambda row: mine - (columns.totals[row] or 0.0))
     return [_line(run, row, mine - (columns.totals[row] or 0.0)) for row in rows[:RIVALS]]
 
@@ -41,7 +40,7 @@ def _line(run: ProfileRun, row: int, margin: float) -> str:
     report = f"; its load report was {age:.0f} ms old" if age >= 0 else "; it had sent no load report"
     if not ways:
         return f"{name} is {margin:.2f} behind: no single score could have made it win{report}"
-    return f"{name} is {margin:.2f} behind; it wins if {', or if '.join(ways)}{report}"
+    return f"{name} is {margin:.2f} behind; it would win if {', or if '.join(ways)}{report}"
 
 
 def _way(run: ProfileRun, row: int, margin: float, scorer: str) -> str | None:
@@ -62,10 +61,16 @@ def _way(run: ProfileRun, row: int, margin: float, scorer: str) -> str | None:
     if whole:
         more = needed * whole - columns.matched_tokens[row]
         return f"it held {more:,.0f} more of the prompt's tokens" if more >= 1 else None
-    free = zip(scores, columns.kv_usage, strict=True)
-    if all(other is None or abs(other - (1.0 - used)) < _EXACT for other, used in free):
+    if _is_free_cache(columns, scores):
         return f"its KV cache were {max(0.0, 1.0 - needed):.0%} used, not {columns.kv_usage[row]:.0%}"
     return f"its score of {scorer} were {needed:.2f}, not {score:.2f}"
+
+
+def _is_free_cache(columns: CandidateColumns, scores: Sequence[float | None]) -> bool:
+    """Whether the scores are the free part of each KV cache. Where all caches are alike, any equal scores could be."""
+    pairs = [(score, used) for score, used in zip(scores, columns.kv_usage, strict=True) if score is not None]
+    usages = [used for _, used in pairs]
+    return max(usages) - min(usages) > _EXACT and all(abs(score - (1.0 - used)) < _EXACT for score, used in pairs)
 
 
 def _fewest_first(values: Sequence[float]) -> Column:
