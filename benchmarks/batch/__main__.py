@@ -3,9 +3,10 @@
 `python -m benchmarks.batch upload [--lines 50000] [--megabytes 200]` uploads a file, makes a batch of it, waits until
 its lines are checked, and prints the times and how far the resident memory of each process rose.
 
-`python -m benchmarks.batch kill [--lines 20000] [--rate 20]` runs a batch on simulated engines under requests of
-clients, kills each service once, and counts results, charges, and failed requests of clients. Exit status 0 when each
-line has one result and one charge, and no client's request failed.
+`python -m benchmarks.batch kill [--lines 20000] [--rate 20]` runs a batch on simulated engines and a cluster of three
+NATS servers, under requests of clients. It kills each service once, and the servers that lead the streams of events,
+results and batches. It counts results, charges, and failed requests of clients. Exit status 0 when each line has one
+result and one charge, and no client's request failed.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias, cast
@@ -24,13 +26,16 @@ from typing import Final, TypeAlias, cast
 import aiohttp
 import uvloop
 
+from benchmarks.faults.cluster import LEDGER
+from benchmarks.faults.cluster import REPLICAS as CLUSTER_SETTINGS
 from benchmarks.machine import describe
-from pointsman_contracts.batch import ENDED
-from pointsman_contracts.subjects import ANY
+from pointsman_contracts.batch import BATCHES_BUCKET, ENDED, RESULTS_BUCKET
+from pointsman_contracts.subjects import REST, ROOT
 from pointsman_contracts.usage import UsageRecord
+from pointsman_runtime.jetstream.stores import EVENT_STREAM
 from pointsman_testing import eventually
+from pointsman_testing.nats_cluster import ClusterClient, NatsCluster
 from pointsman_testing.nats_server import LocalNatsServer
-from pointsman_testing.observer import observing
 from pointsman_testing.stack import Stack, StackFactory
 
 SAMPLE: Final = Path(__file__).resolve().parents[2] / "pointsman.yaml"
@@ -38,6 +43,8 @@ ENDPOINT: Final = "/v1/chat/completions"
 MODEL: Final = "llama-3.1-8b"
 KILLED: Final = ("batch", "scheduler", "preprocessor", "profile-picker", "recorder", "metrics-collector", "frontend")
 """In the order in which they are killed. The others run twice; of `recorder` and `metrics-collector` there is one."""
+LED: Final = (EVENT_STREAM, f"KV_{RESULTS_BUCKET}", f"KV_{BATCHES_BUCKET}")
+"""Streams whose leaders are killed, after the services."""
 REPLICAS: Final = {"batch": 2, "scheduler": 2, "preprocessor": 2, "profile-picker": 2, "frontend": 2, "recorder": 1}
 BOUNDARY: Final = "a-boundary-of-this-benchmark"
 Document: TypeAlias = "dict[str, object]"
@@ -155,6 +162,8 @@ class Clients:
         self._door = door
         self._rate = rate
         self.statuses: Counter[int] = Counter()
+        self.problems: list[str] = []
+        """Answers that say why a request failed."""
 
     async def send(self) -> None:
         """Send until cancelled, and then wait for the answers."""
@@ -173,33 +182,49 @@ class Clients:
         for _ in range(5):
             with suppress(aiohttp.ClientError):
                 async with http.post(f"{self._door}{ENDPOINT}", json=body) as answer:
-                    await answer.read()
+                    text = await answer.text()
                     self.statuses[answer.status] += 1
+                    if answer.status != 200:
+                        self.problems.append(f"{answer.status}, {answer.headers.get('x-request-id')}: {text}")
                     return
             await asyncio.sleep(0.2)
         self.statuses[0] += 1
 
 
-async def run_kill(stack: Stack, lines: int, rate: float) -> bool:
+async def restart_service(stack: Stack, service: str) -> None:
+    """Kill each replica of it, one after the other, and put a new one in its place."""
+    for index in range(len(stack.services[service])):
+        stack.services[service][index].kill()
+        await stack.restart(service, index)
+
+
+async def restart_leader(cluster: NatsCluster, client: ClusterClient, stream: str) -> None:
+    """Kill the server that leads this stream, and start it again; returns when each server has all of the stream."""
+    server = cluster.servers[await client.leader(stream)]
+    await asyncio.to_thread(server.kill)
+    await client.leader(stream)
+    await asyncio.to_thread(server.start)
+    await client.in_step(stream)
+
+
+async def run_kill(stack: Stack, cluster: NatsCluster, lines: int, rate: float) -> bool:
     """Run a batch while processes are killed."""
     records: Counter[str] = Counter()
     async with (
-        observing(stack.nats.url) as observer,
+        cluster.client() as client,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as http,
     ):
-        seen = observer.listen(UsageRecord, ANY)
         batch = await create(http, stack.door, await upload(http, stack.door, lines, 5))
         clients = Clients(stack.door, rate)
         sending = asyncio.create_task(clients.send())
         began = time.monotonic()
-
-        for number, service in enumerate(KILLED):
-            least = lines * (number + 1) // (len(KILLED) + 2)
+        steps = [(name, partial(restart_service, stack, name)) for name in KILLED]
+        steps += [(f"the leader of {stream}", partial(restart_leader, cluster, client, stream)) for stream in LED]
+        for number, (name, restart) in enumerate(steps):
+            least = lines * (number + 1) // (len(steps) + 2)
             await look_until(http, stack.door, batch, lambda found, least=least: lines_done(found) >= least)
-            for index in range(len(stack.services[service])):
-                stack.services[service][index].kill()
-                await stack.restart(service, index)
-            print(f"{time.monotonic() - began:.0f} s: {least} lines were done, {service} was killed", flush=True)
+            await restart()
+            print(f"{time.monotonic() - began:.0f} s: {least} lines were done, {name} was killed", flush=True)
         over = await look_until(http, stack.door, batch, lambda found: found["status"] in ENDED)
         took_s = time.monotonic() - began
         sending.cancel()
@@ -217,23 +242,22 @@ async def run_kill(stack: Stack, lines: int, rate: float) -> bool:
             if each["error"] or each["response"]["status_code"] != 200
         )
 
-        def charged() -> int:
+        async def all_are_charged() -> bool:
             records.clear()
-            records.update(
-                each.request_id.split(".")[0]
-                for each in seen
-                if each.identity.batch == batch and each.usage.completion_tokens
-            )
-            return len(records)
+            for message in await client.messages(LEDGER, f"{ROOT}.rec.{REST}"):
+                record = UsageRecord.decode(message.data)
+                if record.identity.batch == batch and record.usage.completion_tokens:
+                    records[record.request_id.split(".")[0]] += 1
+            return len(records) >= lines - failed.total()
 
         with suppress(AssertionError):
-            await eventually(lambda: charged() >= lines - failed.total(), timeout=60)
+            await eventually(all_are_charged, timeout=60)
     print(
         f"{lines} lines in {took_s:.0f} s: {len(names)} results, {names.total() - len(names)} twice, "
         f"failed {dict(failed)}"
     )
     print(f"ledger: {len(records)} attempts charged, {sum(count > 1 for count in records.values())} of them twice")
-    print(f"requests of clients by status: {dict(clients.statuses)}")
+    print(f"requests of clients by status: {dict(clients.statuses)}", *clients.problems[:5], sep="\n  ")
     whole = names.total() == len(names) == lines and set(records.values()) == {1} and not failed
     return whole and len(records) == lines and set(clients.statuses) == {200}
 
@@ -249,13 +273,15 @@ async def main() -> int:
     print(describe())
     with TemporaryDirectory() as folder:
         factory = StackFactory(Path(folder), SAMPLE)
-        replicas = {"batch": 1, "recorder": 1} if asked.what == "upload" else REPLICAS
         settings = {"POINTSMAN_PORT_SHARED": "true"}
-        async with factory.start(replicas=replicas, settings=settings) as stack:
-            if asked.what == "upload":
+        if asked.what == "upload":
+            async with factory.start(replicas={"batch": 1, "recorder": 1}, settings=settings) as stack:
                 good = await run_upload(stack, asked.lines or 50_000, asked.megabytes)
-            else:
-                good = await run_kill(stack, asked.lines or 20_000, asked.rate)
+        else:
+            cluster = NatsCluster()
+            settings |= CLUSTER_SETTINGS
+            async with factory.start(replicas=REPLICAS, nats=cluster, static="allow", settings=settings) as stack:
+                good = await run_kill(stack, cluster, asked.lines or 20_000, asked.rate)
     return 0 if good else 1
 
 

@@ -14,6 +14,8 @@ LENT_BUCKET: Final = "pm-lent-identities"
 
 LENT_PREFIX: Final = "pm-lent-"
 """Begins the bearer tokens of `LentIdentity`; no API key of the gateway begins so."""
+LENT_AUTHORIZATION: Final = f"Bearer {LENT_PREFIX}"
+"""Begins the header `Authorization` of a request that comes from a batch, by its own account."""
 KEY_REVOKED: Final = "batch_key_revoked"
 """Code of the refusal of a line whose batch was made with an API key that isn't valid any more."""
 WORK_PREFIX: Final = "work_"

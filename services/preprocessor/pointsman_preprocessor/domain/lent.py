@@ -3,14 +3,12 @@
 from abc import ABC, abstractmethod
 from typing import Final
 
-from pointsman_contracts.batch import LENT_PREFIX, LentIdentity
+from pointsman_contracts.batch import LentIdentity
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import IDENTITY, Incoming
 from pointsman_preprocessor.domain.credentials import digest
 
 AUTHORIZATION: Final = "authorization"
-LENT: Final = f"Bearer {LENT_PREFIX}"
-"""Begins the header of a request that comes from a batch, by its own account."""
 _SCHEME: Final = len("Bearer ")
 UNKNOWN: Final = "lent_identity_unknown"
 """Code of the refusal of a token that this replica doesn't know (yet)."""

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
+from pointsman_contracts.batch import LENT_AUTHORIZATION
 from pointsman_contracts.content import LastBlock, PromptEnd
 from pointsman_contracts.journey import (
     BlockChain,
@@ -23,7 +24,7 @@ from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.agent_hints import read_hints
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
-from pointsman_preprocessor.domain.lent import AUTHORIZATION, LENT, LentIdentities, take_lent
+from pointsman_preprocessor.domain.lent import AUTHORIZATION, LentIdentities, take_lent
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers, TokenReaders
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.pool_rules import NameRules
@@ -94,7 +95,7 @@ class Pipeline:
         Raises Refusal."""
         headers = incoming.headers
         authorization = incoming.envelope.headers.get(AUTHORIZATION)
-        if authorization is not None and authorization.startswith(LENT) and self._lent is not None:
+        if authorization is not None and authorization.startswith(LENT_AUTHORIZATION) and self._lent is not None:
             take_lent(incoming, authorization, self._lent)
         if (incoming.body.may_name_session or headers.names_agent) and self._agents is not None:
             self._agents.run(incoming)

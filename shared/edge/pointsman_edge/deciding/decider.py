@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from pointsman_contracts.batch import LENT_AUTHORIZATION
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Decision, Rejection
@@ -255,10 +256,13 @@ class Decider:
             raise failure from error
 
     def _alone(self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, missing: str) -> Decision:
-        if policy.static.closed is not None:
+        closed = policy.static.closed
+        if request.headers.get("authorization", "").startswith(LENT_AUTHORIZATION):
+            closed = "only stages know the identity that is lent to a request of a batch"
+        if closed is not None:
             raise Closed(
                 "The gateway can't decide at the moment; try again shortly.",
-                detail=f"{missing}; the edge may not decide alone because {policy.static.closed}",
+                detail=f"{missing}; the edge may not decide alone because {closed}",
             )
         model = asked_model(policy.config, request, body)
         choice = choose(
