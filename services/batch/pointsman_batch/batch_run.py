@@ -191,7 +191,7 @@ class BatchRun:
             if self._done[number]:
                 continue
             line = read_line(data, number, record.endpoint)
-            request = LineRequest(record.endpoint, line.model, line.body, f"{self.batch}-{number}")
+            request = LineRequest(record.endpoint, line.model, line.body, self.batch, str(number))
             work = LineAtWork(tools.gateway, tools.slots, tools.metrics, self, request)
             if not await self._has_few_open() or not await work.wait_for_slot():
                 break

@@ -49,7 +49,7 @@ class LineAtWork:
         while self._leave.goes_on:
             try:
                 async with asyncio.timeout(LOOK_S):
-                    await self._slots.take_slot(self._request.model)
+                    await self._slots.take_slot(self._request.batch, self._request.model)
             except TimeoutError:
                 continue
             if self._leave.is_held:

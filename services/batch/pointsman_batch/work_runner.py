@@ -42,7 +42,9 @@ _AGAIN_S: Final = 5.0
 _DAY_MS: Final = 86_400_000
 _MOST_TOKENS: Final = 1000
 _AHEAD: Final = 4
-"""Items that are taken before there is a slot for them."""
+"""Items of a queue that are taken before there is a slot for them."""
+_MOST_UNKNOWN: Final = 16
+"""Queues that the configuration doesn't have, whose items are refused at once."""
 _UNKNOWN_S: Final = 60.0
 """So long after its publication the queue of an item may be missing: replicas get a new configuration one by one."""
 
@@ -63,7 +65,7 @@ class WorkRunner:
         *,
         at_once: int,
     ) -> None:
-        """`queues`: those of the configuration in use. `at_once`: most items that this replica has in work."""
+        """`queues`: those of the configuration in use. `at_once`: most items of one that this replica has in work."""
         self._tools: Final = tools
         self._streams: Final = streams
         self._queues: Final = queues
@@ -73,32 +75,51 @@ class WorkRunner:
         self._tasks: Final[dict[asyncio.Task[None], TakenItem]] = {}
         self._keys: Final[set[ItemKey]] = set()
         self._tokens: Final[dict[tuple[str, WorkQueue, bool], str]] = {}
-        """Bearer tokens by day (`WorkRequest.batch`), the settings of the queue, and whether items risk to expire."""
+        """Bearer tokens by day (`LineRequest.batch`), the settings of the queue, and whether items risk to expire."""
 
     async def run_items(self) -> None:
-        """Take and run items for ever."""
+        """Take and run items for ever. Each queue has its own places: one whose items can't end fills no other's."""
+        readers: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                wanted = {*self._queues(), *await self._find_unknown()} if self._queues() else set[str]()
+                await end_all([readers.pop(name) for name in readers.keys() - wanted])
+                readers |= {name: asyncio.create_task(self._run_queue(name)) for name in wanted - readers.keys()}
+                await asyncio.sleep(LOOK_S)
+        finally:
+            await end_all(readers.values())
+
+    async def _find_unknown(self) -> list[str]:
+        """Some queues that have items, and that the configuration doesn't have."""
+        try:
+            found = await self._streams.list_queues()
+        except (NatsError, TimeoutError, OSError):
+            return []  # the readers of the other queues log it
+        return sorted(found - self._queues().keys())[:_MOST_UNKNOWN]
+
+    async def _run_queue(self, name: str) -> None:
+        tasks: set[asyncio.Task[None]] = set()
         problem = ""
         while True:
-            if not self._queues():
-                await asyncio.sleep(LOOK_S)
-                continue
             # Items that wait for a slot are in memory, and other replicas could run them.
-            free = min(self._at_once, self._tools.slots.pace.limit + _AHEAD) - len(self._tasks)
+            free = min(self._at_once, self._tools.slots.pace.limit + _AHEAD) - len(tasks)
             if free <= 0:
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 continue
             try:
-                items = await self._streams.take_items(free, LOOK_S)
+                items = await self._streams.take_items(name, free, LOOK_S)
                 problem = ""
             except (NatsError, TimeoutError, OSError) as error:
                 if (words := jetstream_words(error)) != problem:
                     problem = words
-                    _log.warning("items_not_taken", problem=words)
+                    _log.warning("items_not_taken", queue=name, problem=words)
                 await asyncio.sleep(LOOK_S)
                 continue
             for item in items:
                 task = asyncio.create_task(self._run_item(item))
+                tasks.add(task)
                 self._tasks[task] = item
+                task.add_done_callback(tasks.discard)
                 task.add_done_callback(self._tasks.pop)
 
     async def close(self) -> None:
@@ -227,7 +248,7 @@ class WorkRunner:
 
     async def _lend(self, item: TakenItem, request: WorkRequest, queue: WorkQueue) -> str:
         """The token of the identity that the item has now."""
-        batch, stored = request.batch, item.stored
+        batch, stored = request.line.batch, item.stored
         urgent = is_item_at_risk(stored_ms=stored.stored_ms, expires_ms=request.expires_ms, now_ms=self._now_ms())
         key = (batch, queue, urgent)
         token = self._tokens.get(key)

@@ -47,9 +47,14 @@ class Streams:
         self.items = [item]
         self.results: dict[ItemKey, WorkResult] = {}
 
-    async def take_items(self, most: int, wait_s: float) -> list[TakenItem]:
+    async def list_queues(self) -> set[str]:
+        await asyncio.sleep(0)
+        return {each.stored.queue for each in self.items}
+
+    async def take_items(self, queue: str, most: int, wait_s: float) -> list[TakenItem]:
         await asyncio.sleep(0.01)
-        taken, self.items = self.items[:most], self.items[most:]
+        taken = [each for each in self.items if each.stored.queue == queue][:most]
+        self.items = [each for each in self.items if each not in taken]
         return [cast("TakenItem", each) for each in taken]
 
     async def write_once(self, key: ItemKey, result: WorkResult) -> WorkResult:

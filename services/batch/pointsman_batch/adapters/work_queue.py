@@ -1,5 +1,6 @@
 """The streams of work queues: items are taken from one, results are written once into the other."""
 
+import hashlib
 from typing import Final
 
 from nats.aio.msg import Msg
@@ -21,6 +22,7 @@ from nats.js.errors import APIError, NotFoundError
 from pointsman_batch.domain.work_items import TOO_LONG, ItemKey, StoredItem
 from pointsman_contracts.subjects import ANY, REST, plain, subject
 from pointsman_contracts.work import WORK_RESULTS_STREAM, WORK_STREAM, WorkItem, WorkResult
+from pointsman_core.config.work_queue import QUEUE_NAME
 from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.telling.logs import Log
 
@@ -29,8 +31,9 @@ ACK_S: Final = 20.0
 MOST_ITEMS: Final = 1_000_000
 """Items that a full queue has; the server refuses further ones, and their producers are told."""
 MOST_TAKEN: Final = 4096
-"""Items that all replicas have in work."""
-_DURABLE: Final = "batch"
+"""Items of a queue that all replicas have in work."""
+_IDLE_S: Final = 3600.0
+"""The server deletes a consumer that no replica has asked for so long; its items stay."""
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 _NOT_THE_FIRST: Final = (10071, 10164)
 """The server's codes for a write that isn't the first one of its subject."""
@@ -73,19 +76,29 @@ class WorkStreams:
         self._events: Final = events
         self._replicas: Final = replicas
         self._keep_s: Final = keep_days * 86_400
-        self._pull: JetStreamContext.PullSubscription | None = None
-        events.on_connected(self._drop_consumer)
+        self._pulls: Final[dict[str, JetStreamContext.PullSubscription]] = {}
+        events.on_connected(self._pulls.clear)
 
-    async def take_items(self, most: int, wait_s: float) -> list[TakenItem]:
-        """Up to so many items; none when none came within this time."""
+    async def list_queues(self) -> set[str]:
+        """The queues that have items."""
+        js = await self._events.jetstream()
         try:
-            if self._pull is None:
-                self._pull = await self._find_consumer()
-            return [TakenItem(message) for message in await self._pull.fetch(most, timeout=wait_s)]
+            info = await js.stream_info(WORK_STREAM, subjects_filter=subject(WorkItem, ANY))
+        except NotFoundError:
+            return set()
+        return {plain(address.rpartition(".")[2]) for address in info.state.subjects or ()}
+
+    async def take_items(self, queue: str, most: int, wait_s: float) -> list[TakenItem]:
+        """Up to so many items of a queue; none when none came within this time."""
+        try:
+            pull = self._pulls.get(queue)
+            if pull is None:
+                pull = self._pulls[queue] = await self._find_consumer(queue)
+            return [TakenItem(message) for message in await pull.fetch(most, timeout=wait_s)]
         except NatsTimeout:
             return []
         except Exception:
-            self._drop_consumer()
+            self._pulls.pop(queue, None)
             raise
 
     async def find_result(self, key: ItemKey) -> WorkResult | None:
@@ -127,7 +140,7 @@ class WorkStreams:
             return found
         return result
 
-    async def _find_consumer(self) -> JetStreamContext.PullSubscription:
+    async def _find_consumer(self, queue: str) -> JetStreamContext.PullSubscription:
         js = await self._events.jetstream()
         await self._make(
             js,
@@ -152,10 +165,15 @@ class WorkStreams:
             ),
         )
         return await js.pull_subscribe(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-            subject(WorkItem, ANY),
-            durable=_DURABLE,
+            subject(WorkItem, queue),
+            durable=_durable(queue),
             stream=WORK_STREAM,
-            config=ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_S, max_ack_pending=MOST_TAKEN),
+            config=ConsumerConfig(
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=ACK_S,
+                max_ack_pending=MOST_TAKEN,
+                inactive_threshold=_IDLE_S,
+            ),
         )
 
     async def _make(self, js: JetStreamContext, config: StreamConfig) -> None:
@@ -168,5 +186,8 @@ class WorkStreams:
             await js.add_stream(config)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
             _log.info("work_stream_created", stream=config.name)
 
-    def _drop_consumer(self) -> None:
-        self._pull = None
+
+def _durable(queue: str) -> str:
+    """The consumer of a queue. A name that no configuration may have can have characters that no consumer may have."""
+    name = queue if QUEUE_NAME.fullmatch(queue) else hashlib.sha256(queue.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"batch-{name}"

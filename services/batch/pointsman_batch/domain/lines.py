@@ -42,8 +42,15 @@ class LineRequest(NamedTuple):
     endpoint: str
     model: str
     body: bytes
-    request_id: str
-    """Begins the ids of its attempts. The same in each replica, so that an attempt is charged once."""
+    batch: str
+    """The id of its batch, or that by which the ledger counts the items of a queue and day."""
+    name: str
+    """Names it in the batch."""
+
+    @property
+    def request_id(self) -> str:
+        """Begins the ids of its attempts. The same in each replica, so that an attempt is charged once."""
+        return f"{self.batch}-{self.name}"
 
 
 class LineRefused(ValueError):

@@ -48,8 +48,6 @@ class WorkRequest(NamedTuple):
     line: LineRequest
     callback: str
     expires_ms: int
-    batch: str
-    """The id by which the ledger counts the items of a queue and day."""
 
 
 class ItemRefused(ValueError):
@@ -92,8 +90,8 @@ def read_item(stored: StoredItem, queues: Mapping[str, WorkQueue]) -> WorkReques
     batch = make_batch_id(WORK_PREFIX, max(0, stored.stored_ms) // _DAY_MS * _DAY_MS, f"-{stored.queue}")
     # An item that is published twice is one item.
     own = hashlib.sha256(f"{item.reply}\n{item.id}".encode("utf-8", "surrogatepass")).hexdigest()[:24]
-    line = LineRequest(item.endpoint, model, body, f"{batch}-{own}")
-    return WorkRequest(key, line, item.callback, min(asked_ms, latest_ms), batch)
+    line = LineRequest(item.endpoint, model, body, batch, own)
+    return WorkRequest(key, line, item.callback, min(asked_ms, latest_ms))
 
 
 def identity_of(name: str, queue: WorkQueue) -> dict[str, JsonValue]:
