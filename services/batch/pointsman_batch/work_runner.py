@@ -1,6 +1,8 @@
 """Runs the items of work queues: each has one result, whichever replica takes it."""
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -45,6 +47,8 @@ _AHEAD: Final = 4
 """Items of a queue that are taken before there is a slot for them."""
 _MOST_UNKNOWN: Final = 16
 """Queues that the configuration doesn't have, whose items are refused at once."""
+_FIND_UNKNOWN_S: Final = 5.0
+"""How often the server is asked for them."""
 _UNKNOWN_S: Final = 60.0
 """So long after its publication the queue of an item may be missing: replicas get a new configuration one by one."""
 
@@ -80,9 +84,14 @@ class WorkRunner:
     async def run_items(self) -> None:
         """Take and run items for ever. Each queue has its own places: one whose items can't end fills no other's."""
         readers: dict[str, asyncio.Task[None]] = {}
+        unknown: list[str] = []
+        asked_at = -math.inf
         try:
             while True:
-                wanted = {*self._queues(), *await self._find_unknown()} if self._queues() else set[str]()
+                if self._queues() and time.monotonic() - asked_at >= _FIND_UNKNOWN_S:
+                    unknown = await self._find_unknown()
+                    asked_at = time.monotonic()
+                wanted = {*self._queues(), *unknown} if self._queues() else set[str]()
                 await end_all([readers.pop(name) for name in readers.keys() - wanted])
                 readers |= {name: asyncio.create_task(self._run_queue(name)) for name in wanted - readers.keys()}
                 await asyncio.sleep(LOOK_S)
