@@ -30,6 +30,7 @@ from pointsman_scheduler.plugins import registries
 from pointsman_testing import builders
 from pointsman_testing.buses import RecordedHop
 from pointsman_testing.memory_nats import MemoryNats
+from pointsman_testing.one_engine import teach_passes
 
 BLOCKS = Blob(np.arange(1, 33, dtype="<u8").tobytes())
 """Half a prompt of 4,096 tokens."""
@@ -89,12 +90,7 @@ class World:
         """Passes of the pool's engines take so long, and so much more for each prompt token."""
         forecast = self.configuration.current.compiled[pool].forecast
         assert forecast is not None
-        dice = np.random.default_rng(1)
-        for _ in range(200):
-            tokens = float(dice.integers(100, 8000)) * 1e-3
-            features = np.array([1.0, tokens, tokens**2, 0.0, 1.0, 1.0, 0.0])
-            forecast.best.model.learn_pass(features, pass_ms + 1000.0 * token_ms * tokens, 1.0)
-        assert forecast.best.model.is_trusted
+        teach_passes(forecast.best.model, pass_ms, token_ms, (1.0, 1.0))
 
     def ask(self, choice: ModelChoice, request_id: str = "r1", attempt: int = 1) -> Decision | Rejection | Journey:
         first = next(option.target for option in choice.options if option.target.pool is not None)

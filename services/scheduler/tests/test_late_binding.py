@@ -10,9 +10,9 @@ from pointsman_scheduler.domain.late_binding import Because, Bound, PeerRequest
 from pointsman_scheduler.domain.late_binding.peers import Peers
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
+from pointsman_testing.one_engine import PREFILL_MS, TOKEN_MS, teach_passes
 from pointsman_testing.scheduler_bench import Bench
 
-PREFILL_MS, TOKEN_MS = 15.0, 0.02
 NO_BLOCKS: Blocks = np.zeros(0, dtype=np.uint64)
 
 
@@ -24,11 +24,7 @@ class Room(Bench):
         self.join(*names)
         self.waiting: list[ScheduleRequest] = []
         self.serve()  # lays the shadows out
-        dice = np.random.default_rng(1)
-        for _ in range(200):
-            tokens = float(dice.integers(100, 8000)) * 1e-3
-            features = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
-            self.model.learn_pass(features, PREFILL_MS + TOKEN_MS * 1e3 * tokens, 1.0)
+        teach_passes(self.model)
         self.now += 10.0
         for name in names:
             self.hear(name)

@@ -3,19 +3,15 @@
 import math
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pointsman_delay.pass_model import PassModel
-from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
-from pointsman_scheduler.domain.late_binding import Because
-from pointsman_scheduler.domain.outcome import Postponed, Scheduled
-from pointsman_scheduler.plugins.producers.delay import DelayPrediction
-from pointsman_testing.scheduler_bench import Bench
+from pointsman_plugins.scheduling.request import RequestKey
+from pointsman_scheduler.domain.late_binding import Because, Bound
+from pointsman_scheduler.domain.outcome import Postponed
+from pointsman_testing.one_engine import OneEngine
 
-PREFILL_MS, TOKEN_MS = 15.0, 0.02
 SLOWDOWN = 1.5
 
 
@@ -27,24 +23,11 @@ class Wait(NamedTuple):
     because: Because
 
 
-class Engine:
-    """One engine that computes what it was sent, all in one pass, behind a scheduler with a learnt pass model."""
+class Engine(OneEngine):
+    """One engine that keeps the waits of its requests."""
 
     def __init__(self) -> None:
-        self.bench = Bench({"late_binding": {"slowdown": SLOWDOWN, "max_requests": 1000}})
-        self.bench.join("a", kv_blocks=100_000)
-        self.bench.serve()
-        (producer,) = [each for each in self.bench.policy.producers if isinstance(each, DelayPrediction)]
-        model: PassModel = producer.estimator.best.model
-        dice = np.random.default_rng(1)
-        for _ in range(200):
-            tokens = float(dice.integers(100, 8000)) * 1e-3
-            features = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
-            model.learn_pass(features, PREFILL_MS + TOKEN_MS * 1e3 * tokens, 1.0)
-        self.bench.now += 10.0
-        self.sent: list[ScheduleRequest] = []
-        self.computed: list[ScheduleRequest] = []
-        self.ends = math.inf
+        super().__init__({"slowdown": SLOWDOWN})
         self.limits: dict[RequestKey, float] = {}
         self.waits: list[Wait] = []
 
@@ -59,34 +42,9 @@ class Engine:
             self.sent.append(request)
         self.work()
 
-    def work(self) -> None:
-        """Bind what may go, and begin a pass with all that was sent."""
-        bench = self.bench
-        for bound in bench.pool.bind(bench.now):
-            assert isinstance(bench.pool.decide(bound.request, bench.now, 1, bench.policy), Scheduled)
-            self.sent.append(bound.request)
-            self.waits.append(Wait(self.limits[bound.request.key], bench.now * 1000.0, bound.because))
-        if self.sent and not self.computed:
-            self.computed, self.sent = self.sent, []
-            tokens = sum(request.facts.prompt_tokens for request in self.computed)
-            self.ends = bench.now + (PREFILL_MS + TOKEN_MS * tokens) / 1000.0
-
-    def run(self, until: float) -> None:
-        """Let time pass; `until` is infinite for the end of all work."""
-        bench = self.bench
-        while True:
-            at = min(self.ends, bench.pool.look_at(bench.now) or math.inf)
-            if at > until or at == math.inf:
-                break
-            bench.now = at
-            if at == self.ends:
-                for request in self.computed:
-                    bench.pool.books.started(request.key, "a", 5.0, at)
-                    bench.pool.books.completed(request.key, at, ok=True, output_tokens=1)
-                self.computed, self.ends = [], math.inf
-            self.work()
-        if until < math.inf:
-            bench.now = until
+    def take_bound(self, bound: Bound) -> None:
+        super().take_bound(bound)
+        self.waits.append(Wait(self.limits[bound.request.key], self.bench.now * 1000.0, bound.because))
 
 
 @pytest.mark.requirement("LATE-1")

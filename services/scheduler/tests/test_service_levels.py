@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
@@ -29,6 +28,7 @@ from pointsman_scheduler.service_levels import ServiceLevels
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import RecordedHop
 from pointsman_testing.memory_nats import MemoryNats
+from pointsman_testing.one_engine import teach_passes
 
 SLOW: Final = Target(model="slow", pool="slow")
 FAST: Final = Target(model="fast", pool="fast")
@@ -80,12 +80,7 @@ class World:
         """Passes of the pool's engines take so long, and so much more for each prompt token."""
         forecast = self.configuration.current.compiled[pool].forecast
         assert forecast is not None
-        dice = np.random.default_rng(1)
-        for _ in range(200):
-            tokens = float(dice.integers(100, 8000)) * 1e-3
-            features = np.array([1.0, tokens, tokens**2, 0.0, 1.0, 1.0, 0.0])
-            forecast.best.model.learn_pass(features, pass_ms + 1000.0 * token_ms * tokens, 1.0)
-        assert forecast.best.model.is_trusted
+        teach_passes(forecast.best.model, pass_ms, token_ms, (1.0, 1.0))
 
     def ask(
         self,

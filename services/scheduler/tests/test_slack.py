@@ -13,26 +13,13 @@ from hypothesis import strategies as st
 from pointsman_contracts.journey import RequestFacts
 from pointsman_delay.estimator import DelayEstimator
 from pointsman_delay.outlook import Outlook
-from pointsman_delay.pass_model import PassModel
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_scheduler.domain.late_binding import Because
+from pointsman_scheduler.domain.late_binding import Because, Bound
 from pointsman_scheduler.domain.late_binding.slack import MARGIN, ClassShares, place_by_slack
 from pointsman_scheduler.domain.late_binding.unbound import Unbound
 from pointsman_scheduler.domain.lateness import LONGEST_RETRY_S, PROBE_EVERY_S, refuse_late
 from pointsman_scheduler.domain.outcome import Postponed
-from pointsman_scheduler.plugins.producers.delay import DelayPrediction
-from pointsman_testing.scheduler_bench import Bench
-
-PREFILL_MS, TOKEN_MS = 15.0, 0.02
-
-
-def teach(model: PassModel, slower: float = 1.0) -> None:
-    dice = np.random.default_rng(1)
-    for _ in range(200):
-        tokens = float(dice.integers(100, 8000)) * 1e-3
-        features = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
-        model.learn_pass(features, slower * (PREFILL_MS + TOKEN_MS * 1e3 * tokens), 1.0)
-    assert model.is_trusted
+from pointsman_testing.one_engine import OneEngine, teach_passes
 
 
 def facts(tokens: int, ttft_ms: float, level: str = "chat", weight: float = 1.0) -> RequestFacts:
@@ -54,7 +41,7 @@ def waiting(jobs: Sequence[tuple[int, float]], engines: int) -> list[Unbound]:
 
 def outlook(engines: int) -> Outlook:
     estimator = DelayEstimator(8192, 16.0)
-    teach(estimator.model)
+    teach_passes(estimator.model)
     estimator.lay_out([(life, 1e9) for life in range(engines)])
     return Outlook(estimator, 0.0)
 
@@ -108,19 +95,11 @@ def test_only_a_class_below_its_weight_s_share_is_lifted(got: dict[str, tuple[fl
         assert lifts[name] >= 1.0
 
 
-class Engine:
-    """One engine behind a scheduler; it computes what it was sent, a pass at a time."""
+class Engine(OneEngine):
+    """One engine that keeps the answers and refusals of its requests."""
 
     def __init__(self, believed_slower: float = 1.0) -> None:
-        self.bench = Bench({"late_binding": {"max_requests": 1000}})
-        self.bench.join("a", kv_blocks=100_000)
-        self.bench.serve()
-        (producer,) = [each for each in self.bench.policy.producers if isinstance(each, DelayPrediction)]
-        teach(producer.estimator.best.model, believed_slower)
-        self.bench.now += 10.0
-        self.sent: list[ScheduleRequest] = []
-        self.computed: list[ScheduleRequest] = []
-        self.ends = math.inf
+        super().__init__({}, believed_slower)
         self.came: dict[str, float] = {}
         self.first: dict[str, float] = {}
         """When the first token of each came, in seconds."""
@@ -137,37 +116,16 @@ class Engine:
             self.sent.append(request)
         self.work()
 
-    def work(self) -> None:
-        bench = self.bench
-        for bound in bench.pool.bind(bench.now):
-            if bound.because is Because.LATE:
-                self.refused[bound.request.request_id] = bound.predicted_ms
-                continue
-            bench.pool.decide(bound.request, bench.now, 1, bench.policy)
-            self.sent.append(bound.request)
-        if self.sent and not self.computed:
-            self.computed, self.sent = self.sent, []
-            tokens = sum(request.facts.prompt_tokens for request in self.computed)
-            self.ends = bench.now + (PREFILL_MS + TOKEN_MS * tokens) / 1000.0
+    def take_bound(self, bound: Bound) -> None:
+        if bound.because is Because.LATE:
+            self.refused[bound.request.request_id] = bound.predicted_ms
+        else:
+            super().take_bound(bound)
 
-    def run(self, until: float) -> None:
-        bench = self.bench
-        while True:
-            at = min(self.ends, bench.pool.look_at(bench.now) or math.inf)
-            if at > until or at == math.inf:
-                break
-            bench.now = at
-            if at == self.ends:
-                for request in self.computed:
-                    self.first[request.request_id] = at
-                    level = request.facts.slo_class
-                    self.tokens[level] = self.tokens.get(level, 0) + request.facts.prompt_tokens
-                    bench.pool.books.started(request.key, "a", 5.0, at)
-                    bench.pool.books.completed(request.key, at, ok=True, output_tokens=1)
-                self.computed, self.ends = [], math.inf
-            self.work()
-        if until < math.inf:
-            bench.now = until
+    def note_answer(self, request: ScheduleRequest, at: float) -> None:
+        self.first[request.request_id] = at
+        level = request.facts.slo_class
+        self.tokens[level] = self.tokens.get(level, 0) + request.facts.prompt_tokens
 
 
 ARRIVALS = st.lists(

@@ -192,15 +192,13 @@ class BusCollector(Collector):
         for key, count in counts.items():
             messages.add_metric(key, count)
         yield messages
-        late = CounterMetricFamily("pointsman_bus_late_replies", "Replies that came after their request had ended")
-        late.add_metric([], self._replies.late)
-        yield late
-        waiting = GaugeMetricFamily("pointsman_events_held", "Events that the stream hasn't confirmed yet")
-        waiting.add_metric([], len(self._held))
-        yield waiting
-        repeated = CounterMetricFamily("pointsman_events_repeated", "Events that were sent to the stream again")
-        repeated.add_metric([], self._held.repeated)
-        yield repeated
+        yield CounterMetricFamily(
+            "pointsman_bus_late_replies", "Replies that came after their request had ended", self._replies.late
+        )
+        yield GaugeMetricFamily("pointsman_events_held", "Events that the stream hasn't confirmed yet", len(self._held))
+        yield CounterMetricFamily(
+            "pointsman_events_repeated", "Events that were sent to the stream again", self._held.repeated
+        )
         lost = CounterMetricFamily(
             "pointsman_events_lost", "Events that the stream will never have, by why", labels=["reason"]
         )

@@ -1,7 +1,7 @@
 """Relaxed messages wait for each other, but not for ever; what isn't relaxed overtakes them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -14,12 +14,19 @@ from pointsman_testing.nats_server import NatsServer
 HEADERS = "NATS/1.0\r\na: b\r\n\r\n"
 
 
-async def test_relaxed_messages_arrive_by_themselves_and_in_order(nats_server: NatsServer) -> None:
-    connection = Connection([nats_server.url], name="relaxed", echo=True)
+@pytest.fixture
+async def connection(nats_server: NatsServer) -> AsyncIterator[Connection]:
+    """It hears its own messages too."""
+    made = Connection([nats_server.url], name="relaxed", echo=True)
+    made.open()
+    await eventually(lambda: made.connected)
+    yield made
+    await made.close()
+
+
+async def test_relaxed_messages_arrive_by_themselves_and_in_order(connection: Connection) -> None:
     received: list[bytes] = []
     connection.subscribe("test.relaxed", lambda _subject, _reply, _headers, payload: received.append(payload))
-    connection.open()
-    await eventually(lambda: connection.connected)
     connection.publish_relaxed("test.relaxed", HEADERS, b"alone")
     await eventually(lambda: received == [b"alone"])
     connection.publish_relaxed("test.relaxed", HEADERS, b"1")
@@ -27,15 +34,11 @@ async def test_relaxed_messages_arrive_by_themselves_and_in_order(nats_server: N
     connection.publish_relaxed("test.relaxed", HEADERS, b"3")
     connection.publish("test.relaxed", b"4")
     await eventually(lambda: received == [b"alone", b"2", b"4", b"1", b"3"])
-    await connection.close()
 
 
-async def test_relaxed_messages_can_leave_at_once(nats_server: NatsServer) -> None:
-    connection = Connection([nats_server.url], name="at once", echo=True)
+async def test_relaxed_messages_can_leave_at_once(connection: Connection) -> None:
     received: list[bytes] = []
     connection.subscribe("test.now", lambda _s, _r, _h, payload: received.append(payload))
-    connection.open()
-    await eventually(lambda: connection.connected)
     connection.publish_relaxed("test.now", HEADERS, b"1")
     done: list[str] = []
     connection.await_event(HEADERS, lambda: done.append("done"))
@@ -43,15 +46,11 @@ async def test_relaxed_messages_can_leave_at_once(nats_server: NatsServer) -> No
     assert done == ["done"]
     assert connection._outbox._later is None  # pyright: ignore[reportPrivateUsage]
     await eventually(lambda: received == [b"1"])
-    await connection.close()
 
 
 async def test_hastened_relaxed_messages_wait_for_a_fifth_of_the_time_where_that_is_allowed(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = Connection([nats_server.url], name="hasty", echo=True)
-    connection.open()
-    await eventually(lambda: connection.connected)
     loop = asyncio.get_running_loop()
     call_later = loop.call_later
     waits: list[float] = []
@@ -73,44 +72,32 @@ async def test_hastened_relaxed_messages_wait_for_a_fifth_of_the_time_where_that
         connection.hasten()
     assert waits == [RELAXED_S, RELAXED_S, HASTY_S]
     monkeypatch.undo()
-    await connection.close()
 
 
-async def test_a_flush_writes_what_is_relaxed_too(nats_server: NatsServer) -> None:
-    connection = Connection([nats_server.url], name="relaxed", echo=True)
+async def test_a_flush_writes_what_is_relaxed_too(connection: Connection) -> None:
     received: list[bytes] = []
     connection.subscribe("test.flushed", lambda _subject, _reply, _headers, payload: received.append(payload))
-    connection.open()
-    await eventually(lambda: connection.connected)
     connection.publish_relaxed("test.flushed", HEADERS, b"relaxed")
     await connection.flush()
     # The server has it; what comes back was written before its answer to the flush, and is read with it.
     await asyncio.sleep(0)
     assert received == [b"relaxed"]
-    await connection.close()
 
 
-async def test_more_relaxed_messages_than_may_wait_arrive_all_the_same(nats_server: NatsServer) -> None:
-    connection = Connection([nats_server.url], name="relaxed", echo=True)
+async def test_more_relaxed_messages_than_may_wait_arrive_all_the_same(connection: Connection) -> None:
     received: list[int] = []
     connection.subscribe("test.many", lambda _subject, _reply, _headers, payload: received.append(int(payload)))
-    connection.open()
-    await eventually(lambda: connection.connected)
     numbers = range(2 * MOST_RELAXED + 1)
     for number in numbers:
         connection.publish_relaxed("test.many", HEADERS, b"%d" % number)
     await eventually(lambda: received == list(numbers))
-    await connection.close()
 
 
-async def test_messages_at_once_arrive_with_their_headers_in_order(nats_server: NatsServer) -> None:
-    connection = Connection([nats_server.url], name="many", echo=True)
+async def test_messages_at_once_arrive_with_their_headers_in_order(connection: Connection) -> None:
     received: list[tuple[str, str, bytes]] = []
     connection.subscribe(
         "test.all.*", lambda subject, _reply, headers, payload: received.append((subject, headers.decode(), payload))
     )
-    connection.open()
-    await eventually(lambda: connection.connected)
     messages = [
         ("test.all.1", HEADERS, b""),
         ("test.all.2", HEADERS.replace("a", "\u00e4"), b"2\r\n"),
@@ -118,7 +105,6 @@ async def test_messages_at_once_arrive_with_their_headers_in_order(nats_server: 
     ]
     connection.publish_all(messages)
     await eventually(lambda: received == messages)
-    await connection.close()
 
 
 async def test_messages_that_cant_be_sent_are_refused_at_once(nats_server: NatsServer) -> None:

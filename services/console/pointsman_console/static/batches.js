@@ -1,6 +1,6 @@
 // Batches: how far each is, and when it will have ended at the pace so far.
 import { ask, begin, content } from "/static/frame.js";
-import { counted, el, fill, moment, number, percent, scrolling } from "/static/dom.js";
+import { counted, el, fill, moment, number, percent, table } from "/static/dom.js";
 
 const LOOK_MS = 2000;
 const nodes = { list: el("div", {}, el("p", { class: "soft" }, "Reading the batches …")) };
@@ -22,19 +22,8 @@ async function look() {
 function draw({ rows, count, running }) {
   if (!rows.length) return fill(nodes.list, el("p", { class: "soft" }, "No batch is kept. Clients make them at /v1/batches and /v1/messages/batches, once the service batch runs: pointsman up --replicas batch=1."));
   const heads = [["Batch", 0], ["Progress", 0], ["Ends", 0], ["Lines", 1], ["Failed", 1], ["Status", 0], ["Of", 0], ["Made", 0]];
-  fill(
-    nodes.list,
-    scrolling(
-      "Batches",
-      el(
-        "table",
-        {},
-        el("caption", {}, `${counted(running, "batch").replace("batchs", "batches")} not ended, ${number(count)} in all${rows.length < count ? `; the first ${number(rows.length)} are shown` : ""}`),
-        el("thead", {}, el("tr", {}, ...heads.map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name)))),
-        el("tbody", {}, ...rows.map(row)),
-      ),
-    ),
-  );
+  const caption = `${counted(running, "batch").replace("batchs", "batches")} not ended, ${number(count)} in all${rows.length < count ? `; the first ${number(rows.length)} are shown` : ""}`;
+  fill(nodes.list, table("Batches", heads, rows.map(row), caption));
 }
 
 function row(batch) {

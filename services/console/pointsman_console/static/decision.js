@@ -1,6 +1,6 @@
 // One request: why it went where it did, how long each part took, how it ended.
 import { ask, begin, content, tell } from "/static/frame.js";
-import { el, fill, duration, moment, number, percent, scrolling } from "/static/dom.js";
+import { el, fill, duration, moment, number, percent, table } from "/static/dom.js";
 import { axis, chart, colour, ink, uPlot } from "/static/chart.js";
 
 const AGAIN_MS = 1500;
@@ -121,7 +121,7 @@ function timeline(request) {
   panel.append(
     picture(spans),
     el("p", { class: "legend" }, ...kinds.map((kind) => el("span", {}, el("i", { class: `swatch ${kind}` }), KIND_WORDS[kind]))),
-    el("details", {}, el("summary", {}, "As a table"), table(["Part", "Kind", "From", "Took"], spans.map((span) => [span.name, KIND_WORDS[span.kind], duration(span.from_ms), duration(span.to_ms - span.from_ms)]), [2, 3])),
+    el("details", {}, el("summary", {}, "As a table"), listed(["Part", "Kind", "From", "Took"], spans.map((span) => [span.name, KIND_WORDS[span.kind], duration(span.from_ms), duration(span.to_ms - span.from_ms)]), [2, 3])),
     el("p", { class: "soft small" }, "Stages report how long they took, not when they began; they are drawn one after the other."),
   );
   return panel;
@@ -165,15 +165,11 @@ function picture(spans) {
   ).node;
 }
 
-function table(heads, rows, numeric = []) {
-  return scrolling(
+function listed(heads, rows, numeric = []) {
+  return table(
     heads.join(", "),
-    el(
-      "table",
-      {},
-      el("thead", {}, el("tr", {}, ...heads.map((name, position) => el("th", { scope: "col", class: numeric.includes(position) ? "number" : null }, name)))),
-      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell, position) => el("td", { class: numeric.includes(position) ? "number" : null }, cell))))),
-    ),
+    heads.map((name, position) => [name, numeric.includes(position)]),
+    rows.map((row) => el("tr", {}, ...row.map((cell, position) => el("td", { class: numeric.includes(position) ? "number" : null }, cell)))),
   );
 }
 
@@ -207,12 +203,7 @@ function candidates(decision, run, several) {
       ...[each.opaque ? "own counts" : number(each.running), each.opaque ? "" : number(each.waiting), each.opaque ? "" : percent(each.kv), number(each.matched), ...(fetches ? [number(each.fetched)] : []), each.age_ms < 0 ? "none" : duration(each.age_ms)].map((text) => el("td", { class: "number" }, text)),
     ),
   );
-  panel.append(
-    scrolling(
-      title,
-      el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name)))), el("tbody", {}, ...lines)),
-    ),
-  );
+  panel.append(table(title, heads, lines));
   if (run.omitted) panel.append(el("p", { class: "soft small" }, `${number(run.omitted)} more candidates were left out of the event; none of them was better.`));
   return panel;
 }
@@ -221,8 +212,8 @@ function stages(request, decision) {
   const trail = decision?.trail ?? request.given?.trail ?? [];
   const rows = (reports) => reports.map((report) => [report.stage, tag(report.outcome, report.outcome.endsWith("passed") ? "good" : "warn"), duration(report.took_ms), report.note, el("span", { class: "nowrap" }, report.instance)]);
   const panel = el("section", { class: "panel" }, el("h2", {}, "Stages"));
-  panel.append(trail.length ? table(["Stage", "Outcome", "Took", "Note", "Instance"], rows(trail), [2]) : el("p", { class: "soft" }, "No stage reported."));
-  if (request.reviews.length) panel.append(el("h3", {}, "On the way back"), table(["Stage", "Outcome", "Took", "Note", "Instance"], rows(request.reviews), [2]));
+  panel.append(trail.length ? listed(["Stage", "Outcome", "Took", "Note", "Instance"], rows(trail), [2]) : el("p", { class: "soft" }, "No stage reported."));
+  if (request.reviews.length) panel.append(el("h3", {}, "On the way back"), listed(["Stage", "Outcome", "Took", "Note", "Instance"], rows(request.reviews), [2]));
   return panel;
 }
 
@@ -245,14 +236,14 @@ function end(request) {
       ["Client", over.client],
       ["API", over.api ? `${over.api}${over.stream ? ", streamed" : ""}` : null],
     ]),
-    over.seams.length ? table(["Broke off", "After", "Continued by", "Gap", "Form", "Tokens kept", "Computed again"], over.seams.map((seam) => [seam.worker, duration(seam.at_ms), seam.next_worker, duration(seam.gap_ms), seam.form, String(seam.kept_tokens), String(seam.computed_again)]), [1, 3, 5, 6]) : null,
+    over.seams.length ? listed(["Broke off", "After", "Continued by", "Gap", "Form", "Tokens kept", "Computed again"], over.seams.map((seam) => [seam.worker, duration(seam.at_ms), seam.next_worker, duration(seam.gap_ms), seam.form, String(seam.kept_tokens), String(seam.computed_again)]), [1, 3, 5, 6]) : null,
     over.unresumed ? el("p", {}, `The stream broke off and wasn't continued: ${over.unresumed}.`) : null,
-    over.confidence || over.unused.length ? table(["Model", "Given", "Judgement", "Took", "Tokens", "Cost"], [
+    over.confidence || over.unused.length ? listed(["Model", "Given", "Judgement", "Took", "Tokens", "Cost"], [
       ...over.unused.map((one) => [one.model, "no", judgement(one.judged), duration(one.took_ms), tokens(one.usage), one.cost === null ? "–" : `$${one.cost}`]),
       ...(over.confidence ? [[over.served || "–", "yes", judgement(over.confidence), "–", tokens(over.usage), over.cost === null ? "–" : `$${over.cost}`]] : []),
     ], [3, 4, 5]) : null,
-    over.legs.length ? table(["Part", "Worker", "Outcome", "Status", "Began after", "Took", "Reason"], over.legs.map((leg) => [leg.leg, leg.worker, leg.outcome, leg.status === null ? "–" : String(leg.status), duration(leg.began_ms), duration(leg.took_ms), leg.reason]), [4, 5]) : null,
-    over.attempts.length ? table(["Attempt", "Outcome", "Status", "Took", "Reason"], over.attempts.map((attempt) => [attempt.worker, attempt.outcome, attempt.status === null ? "–" : String(attempt.status), duration(attempt.took_ms), attempt.reason]), [3]) : null,
+    over.legs.length ? listed(["Part", "Worker", "Outcome", "Status", "Began after", "Took", "Reason"], over.legs.map((leg) => [leg.leg, leg.worker, leg.outcome, leg.status === null ? "–" : String(leg.status), duration(leg.began_ms), duration(leg.took_ms), leg.reason]), [4, 5]) : null,
+    over.attempts.length ? listed(["Attempt", "Outcome", "Status", "Took", "Reason"], over.attempts.map((attempt) => [attempt.worker, attempt.outcome, attempt.status === null ? "–" : String(attempt.status), duration(attempt.took_ms), attempt.reason]), [3]) : null,
   );
 }
 
@@ -274,6 +265,6 @@ function events(request) {
     "section",
     { class: "panel" },
     el("h2", {}, "Events"),
-    table(["At", "What"], request.events.map((event) => [`${moment(event.at_ms)}.${String(event.at_ms % 1000).padStart(3, "0")}`, event.text])),
+    listed(["At", "What"], request.events.map((event) => [`${moment(event.at_ms)}.${String(event.at_ms % 1000).padStart(3, "0")}`, event.text])),
   );
 }

@@ -1,33 +1,30 @@
 // The stream of decisions: an even sample that can be read, and how many there were.
 import { begin, content, follow } from "/static/frame.js";
-import { el, fill, duration, number, say, scrolling, time } from "/static/dom.js";
+import { el, fill, duration, head, number, say, scrolling, time } from "/static/dom.js";
 import { axis, chart, clock, colour, lately, moments } from "/static/chart.js";
+import { filters } from "/static/filters.js";
 
 const KEPT = 200;
 const POINTS = 300;
-const FIELDS = ["pool", "model", "tenant", "endpoint", "reason"];
-const HINTS = {
-  pool: "every pool",
-  model: "every model",
-  tenant: "every tenant",
-  endpoint: "every endpoint",
-  reason: "a part of it",
+const FIELDS = {
+  pool: ["Pool", "every pool"],
+  model: ["Model", "every model"],
+  tenant: ["Tenant", "every tenant"],
+  endpoint: ["Endpoint", "every endpoint"],
+  reason: ["Reason", "a part of it"],
 };
-const LABELS = { pool: "Pool", model: "Model", tenant: "Tenant", endpoint: "Endpoint", reason: "Reason" };
 const HEADS = [
   ["Time", false], ["Request", false], ["Model", false], ["Endpoint", false], ["Why", false], ["Prompt", true],
   ["Cached", true], ["Waited", true], ["Result", false], ["First token", true], ["Whole", true], ["Tenant", false],
 ];
 
-const inputs = Object.fromEntries(
-  FIELDS.map((name) => [name, el("input", { name, placeholder: HINTS[name], autocomplete: "off", spellcheck: "false", size: "13" })]),
-);
-inputs.level = el(
+const filter = filters(FIELDS, 13, listenAnew);
+const level = (filter.inputs.level = el(
   "select",
   { name: "level" },
   el("option", { value: "" }, "every level"),
-  ...["full", "degraded", "static"].map((level) => el("option", { value: level }, level)),
-);
+  ...["full", "degraded", "static"].map((each) => el("option", { value: each }, each)),
+));
 
 const nodes = {
   pause: el("button", { type: "button", onclick: pause }, "Pause"),
@@ -57,18 +54,8 @@ const rate = chart(
 );
 
 begin(() => {
-  const address = new URLSearchParams(location.search);
-  for (const [name, input] of Object.entries(inputs)) input.value = address.get(name) ?? "";
-  const form = el(
-    "form",
-    { class: "bar", onsubmit: (event) => { event.preventDefault(); apply(); } },
-    ...FIELDS.map((name) => el("label", {}, LABELS[name], inputs[name])),
-    el("label", {}, "Level", inputs.level),
-    el("button", { class: "main", type: "submit" }, "Filter"),
-    el("button", { type: "button", onclick: clear }, "Clear"),
-    el("div", { class: "push" }, nodes.pause),
-  );
-  inputs.level.addEventListener("input", apply);
+  const form = filter.form(el("label", {}, "Level", level), el("div", { class: "push" }, nodes.pause));
+  level.addEventListener("input", filter.apply);
   fill(
     content,
     el("section", { class: "panel" }, el("h2", {}, "Filters"), form, nodes.note),
@@ -80,21 +67,15 @@ begin(() => {
       nodes.state,
       scrolling(
         "Decisions, the newest first",
-        el("table", {}, el("thead", {}, el("tr", {}, ...HEADS.map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name)))), nodes.body),
+        el("table", {}, head(HEADS), nodes.body),
       ),
     ),
   );
   listen();
 });
 
-function wanted() {
-  const found = new URLSearchParams();
-  for (const [name, input] of Object.entries(inputs)) if (input.value.trim()) found.set(name, input.value.trim());
-  return found;
-}
-
 function listen() {
-  const asked = wanted();
+  const asked = filter.wanted();
   say(
     nodes.note,
     asked.has("tenant")
@@ -105,22 +86,11 @@ function listen() {
   say(nodes.pause, "Pause");
 }
 
-function apply() {
-  const asked = wanted();
-  remember(asked);
+function listenAnew() {
   if (stop) stop();
   lines.clear();
   fill(nodes.body);
   listen();
-}
-
-function remember(asked) {
-  window.history.replaceState(null, "", asked.size ? `?${asked}` : location.pathname);
-}
-
-function clear() {
-  for (const input of Object.values(inputs)) input.value = "";
-  apply();
 }
 
 function pause() {
@@ -140,7 +110,7 @@ function receive(batch) {
   const perSecond = (name) => Math.round(counts[name] / passed);
   const shown = perSecond("shown"), fitting = perSecond("fitting"), all = perSecond("decisions");
   const whole = counts.shown >= counts.fitting;
-  const filtered = wanted().size ? `, of ${number(all)} in all` : "";
+  const filtered = filter.wanted().size ? `, of ${number(all)} in all` : "";
   say(
     nodes.state,
     batch.missing

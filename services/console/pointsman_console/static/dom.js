@@ -27,6 +27,16 @@ export function scrolling(label, table) {
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table);
 }
 
+/** The head of a table from names of columns, each with whether its values are numbers. */
+export function head(columns) {
+  return el("thead", {}, el("tr", {}, ...columns.map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name))));
+}
+
+/** A table that scrolls; `columns` as in `head`, `lines` are its rows. */
+export function table(label, columns, lines, caption = null) {
+  return scrolling(label, el("table", {}, caption === null ? null : el("caption", {}, caption), head(columns), el("tbody", {}, ...lines)));
+}
+
 const plain = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 

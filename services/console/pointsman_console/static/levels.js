@@ -1,6 +1,6 @@
 // Service levels: how many answers kept theirs since the page was opened, by class, tenant and model.
 import { begin, content, follow } from "/static/frame.js";
-import { compact, duration, el, fill, number, percent, say, scrolling } from "/static/dom.js";
+import { compact, duration, el, fill, number, percent, say, table } from "/static/dom.js";
 
 const opened = Date.now();
 const nodes = { state: el("p", { class: "soft" }, "Waiting for requests …"), list: el("div") };
@@ -24,14 +24,10 @@ function draw({ rows, missing }) {
   if (!rows.length) return fill(nodes.list);
   fill(
     nodes.list,
-    scrolling(
+    table(
       "Service levels, the least kept first",
-      el(
-        "table",
-        {},
-        el("thead", {}, el("tr", {}, ...HEADS.map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name)))),
-        el("tbody", {}, ...rows.map((row) => line(row, passed))),
-      ),
+      HEADS,
+      rows.map((row) => line(row, passed)),
     ),
   );
 }

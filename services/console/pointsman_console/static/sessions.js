@@ -1,6 +1,7 @@
 // Sessions of agents: turns, gaps, engines and moves between them, and how much of the prompts caches kept.
 import { begin, content, follow } from "/static/frame.js";
-import { counted, duration, el, fill, number, percent, say, scrolling, time } from "/static/dom.js";
+import { counted, duration, el, fill, number, percent, say, table, time } from "/static/dom.js";
+import { filters } from "/static/filters.js";
 
 const FIELDS = { session: ["Session", "a part of the name"], tenant: ["Tenant", "every tenant"], agent: ["Agent", "every agent"], model: ["Model", "every model"] };
 const HEADS = [
@@ -11,9 +12,7 @@ const TURNS = [
   ["Time", 0], ["Request", 0], ["Turn", 1], ["Gap", 1], ["Predicted", 1], ["Engine", 0], ["Prompt", 1], ["Goes on", 1],
   ["Kept", 1], ["Lost", 1], ["Result", 0], ["Why there", 0],
 ];
-const inputs = Object.fromEntries(
-  Object.entries(FIELDS).map(([name, [, hint]]) => [name, el("input", { name, placeholder: hint, autocomplete: "off", spellcheck: "false", size: "16" })]),
-);
+const filter = filters(FIELDS, 16, listen);
 const nodes = {
   state: el("p", { class: "soft" }, "Listening …"),
   list: el("div"),
@@ -22,44 +21,18 @@ const nodes = {
 let stop = null;
 
 begin(() => {
-  const address = new URLSearchParams(location.search);
-  for (const [name, input] of Object.entries(inputs)) input.value = address.get(name) ?? "";
-  const form = el(
-    "form",
-    { class: "bar", onsubmit: (event) => { event.preventDefault(); apply(); } },
-    ...Object.entries(FIELDS).map(([name, [label]]) => el("label", {}, label, inputs[name])),
-    el("button", { class: "main", type: "submit" }, "Filter"),
-    el("button", { type: "button", onclick: clear }, "Clear"),
-  );
   fill(
     content,
-    el("section", { class: "panel" }, el("h2", {}, "Filters"), form),
+    el("section", { class: "panel" }, el("h2", {}, "Filters"), filter.form()),
     el("section", { class: "panel" }, el("h2", {}, "Sessions"), nodes.state, nodes.list),
     nodes.turns,
   );
-  listen();
+  listen(filter.wanted());
 });
 
-function wanted() {
-  const found = new URLSearchParams();
-  for (const [name, input] of Object.entries(inputs)) if (input.value.trim()) found.set(name, input.value.trim());
-  return found;
-}
-
-function listen() {
-  stop = follow(`/api/sessions/stream?${wanted()}`, { sessions: draw });
-}
-
-function apply() {
-  const asked = wanted();
-  window.history.replaceState(null, "", asked.size ? `?${asked}` : location.pathname);
+function listen(asked) {
   if (stop) stop();
-  listen();
-}
-
-function clear() {
-  for (const input of Object.values(inputs)) input.value = "";
-  apply();
+  stop = follow(`/api/sessions/stream?${asked}`, { sessions: draw });
 }
 
 function draw({ rows, count, turns, since_ms, missing, forgotten }) {
@@ -71,13 +44,6 @@ function draw({ rows, count, turns, since_ms, missing, forgotten }) {
   nodes.turns.hidden = turns === null;
   if (turns !== null) fill(nodes.turns, el("h2", {}, "Turns"), el("p", { class: "soft small" }, "Predicted: within this time half of the sessions were to come back. Goes on, kept, lost: prompt tokens that an earlier turn had, that the engine reported as cached, and that it computed again."), table("Turns, the latest first", TURNS, turns.reverse().map(turn)));
   if (focused) content.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
-}
-
-function table(label, heads, lines) {
-  return scrolling(
-    label,
-    el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name)))), el("tbody", {}, ...lines)),
-  );
 }
 
 function row(session) {

@@ -1,6 +1,6 @@
 // Usage and cost from the ledger; limits and budgets as they stand.
 import { ask, begin, content, tell } from "/static/frame.js";
-import { compact, counted, el, fill, number, percent, scrolling } from "/static/dom.js";
+import { compact, counted, el, fill, number, percent, table } from "/static/dom.js";
 import { axis, chart, colour, uPlot } from "/static/chart.js";
 
 const DAY_MS = 86400000;
@@ -101,15 +101,11 @@ function drawSums(sums, by) {
   fill(
     nodes.usage,
     rows.length
-      ? scrolling(
+      ? table(
           "Usage",
-          el(
-            "table",
-            {},
-            el("caption", {}, `${counted(rows.length, "row")}, the most expensive first${shown.length < rows.length ? `; the first ${MOST_ROWS} are shown` : ""}`),
-            el("thead", {}, el("tr", {}, ...heads.map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name)))),
-            el("tbody", {}, ...shown.map((row) => el("tr", {}, ...by.map((name, position) => el(position ? "td" : "th", position ? {} : { scope: "row" }, row[name] || "–")), ...[number(row.requests), number(row.failed), number(row.prompt_tokens), row.cached_tokens ? percent(row.cached_tokens / row.prompt_tokens) : "none", number(row.completion_tokens), money.format(row.cost)].map((text) => el("td", { class: "number" }, text))))),
-          ),
+          heads,
+          shown.map((row) => el("tr", {}, ...by.map((name, position) => el(position ? "td" : "th", position ? {} : { scope: "row" }, row[name] || "–")), ...[number(row.requests), number(row.failed), number(row.prompt_tokens), row.cached_tokens ? percent(row.cached_tokens / row.prompt_tokens) : "none", number(row.completion_tokens), money.format(row.cost)].map((text) => el("td", { class: "number" }, text)))),
+          `${counted(rows.length, "row")}, the most expensive first${shown.length < rows.length ? `; the first ${MOST_ROWS} are shown` : ""}`,
         )
       : el("p", { class: "soft" }, "The ledger has no request since that day."),
     ...notes.map((note) => el("p", { class: "soft small" }, note)),
@@ -147,15 +143,11 @@ function draw({ rows, count }) {
   );
   fill(
     nodes.limits,
-    scrolling(
+    table(
       "Limits and budgets",
-      el(
-        "table",
-        {},
-        el("caption", {}, `${rows.length < count ? `The fullest ${number(rows.length)} of ${number(count)}` : counted(count, "count")}; saved twice a second while they change. An identity's own amount (a claim) isn't among the counts.`),
-        el("thead", {}, el("tr", {}, ...[["Limit", 0], ["Of", 0], ["Used", 1], ["Allowed", 1], ["Part", 0]].map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name)))),
-        el("tbody", {}, ...lines),
-      ),
+      [["Limit", 0], ["Of", 0], ["Used", 1], ["Allowed", 1], ["Part", 0]],
+      lines,
+      `${rows.length < count ? `The fullest ${number(rows.length)} of ${number(count)}` : counted(count, "count")}; saved twice a second while they change. An identity's own amount (a claim) isn't among the counts.`,
     ),
   );
 }
