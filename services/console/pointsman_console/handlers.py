@@ -267,7 +267,7 @@ async def result_of(results: Results, name: str) -> JsonValue:
     try:
         return await results.read_result(name)
     except LookupError as error:
-        raise Failed(404, "The folder of results has no file {name!r}.") from error
+        raise Failed(404, f"The folder of results has no file {name!r}.") from error
     except (ValueError, OSError) as error:
         raise Failed(422, f"{name} can't be read: {type(error).__name__}.") from error
 

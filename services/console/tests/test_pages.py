@@ -183,6 +183,7 @@ async def test_results_are_the_json_files_of_the_folder_and_nothing_else(scene: 
         assert (await client.get("/api/results/broken.json")).status_code == 422
         for name in ("notes.txt", "link.json", "..%2Fsecret.json", "absent.json"):
             assert (await client.get(f"/api/results/{name}")).status_code == 404, name
+        assert "'absent.json'" in (await client.get("/api/results/absent.json")).json()["error"]
 
 
 async def test_the_console_ends_in_time_with_pages_open(scene: ConsoleScene) -> None:

@@ -11,9 +11,9 @@ from pointsman_contracts.response import SpecialTokens, Usage
 from pointsman_providers import chat_answer
 from pointsman_providers.call_ids import NO_NAMES
 from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text
-from pointsman_providers.errors import BrokenAnswer, document, no_answer
+from pointsman_providers.errors import document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
-from pointsman_providers.provider_events import ProviderEvents, Translator
+from pointsman_providers.provider_events import EventTranslator
 from pointsman_providers.thoughts import Thought, ThoughtStream
 
 FINISH: Final = {
@@ -141,41 +141,22 @@ def _special(usage: Fields, written: int | None, before: SpecialTokens | None) -
     return special_tokens(told)
 
 
-class _MessageStream(Translator[StreamEvent]):
+class _MessageStream(EventTranslator):
     def __init__(self, answer: Messages, chunks: Chunks) -> None:
         super().__init__()
         self._answer = answer
         self._chunks = chunks
-        self._events = ProviderEvents()
         self._thoughts = ThoughtStream()
         self._finish: str | None = None
         """OpenAI's reason, once the provider has given one."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether the events so far say something; before that another endpoint can take the request."""
         return self._chunks.begun
 
     @property
     def finished(self) -> bool:
-        """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
         return self._finish is not None
-
-    def translate_bytes(self, data: bytes) -> bytes:
-        return self.translate_events(self._events.split_bytes(data))
-
-    def translate_end(self) -> bytes:
-        rest = b""
-        try:
-            rest = self.translate_events(self._events.split_end())
-        except BrokenAnswer:
-            if self._finish is None:
-                raise
-        if self.ended:
-            return rest
-        if self._finish is None:
-            raise BrokenAnswer("the stream ended early")
-        return rest + self._end()
 
     def _end(self) -> bytes:
         self.ended = True

@@ -139,7 +139,6 @@ class _ConverseStream(Translator["EventStreamMessage"]):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the events so far say something; before that another endpoint can take the request."""
         return self._chunks.begun
 
     @property

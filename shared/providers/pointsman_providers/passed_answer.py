@@ -16,7 +16,7 @@ from pointsman_core.lenient_json import write
 from pointsman_providers.call_places import CallPlaces
 from pointsman_providers.errors import AnswerDocument, BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
-from pointsman_providers.provider_events import ProviderEvents, Translator
+from pointsman_providers.provider_events import EventTranslator
 
 _NESTED: Final = ("response", "message")
 """Members of an event that are a whole answer themselves: of OpenAI's responses, of Anthropic's messages."""
@@ -76,11 +76,10 @@ class Passed:
             return write({**fields, **names}, strict=read.strict)
 
 
-class _PassedStream(Translator[StreamEvent]):
+class _PassedStream(EventTranslator):
     def __init__(self, answer: Passed) -> None:
         super().__init__()
         self._answer = answer
-        self._events = ProviderEvents()
         self._places = CallPlaces()
         self._begun = False
         self._ends = False
@@ -88,23 +87,10 @@ class _PassedStream(Translator[StreamEvent]):
         self._open: set[object] = set()
         """The choices that haven't ended."""
 
-    def translate_bytes(self, data: bytes) -> bytes:
-        return self.translate_events(self._events.split_bytes(data))
-
-    def translate_end(self) -> bytes:
-        rest = b""
-        try:
-            rest = self.translate_events(self._events.split_end())
-        except BrokenAnswer:
-            if not self.finished:
-                raise
-        if self.ended:
-            return rest
-        if not self.finished:
-            raise BrokenAnswer("the stream ended early")
+    def _end(self) -> bytes:
         self.ended = True
         # Some services end their streams with the last choice's reason.
-        return rest + (named_event({"type": "message_stop"}) if self._answer.api == MESSAGES.name else DONE)
+        return named_event({"type": "message_stop"}) if self._answer.api == MESSAGES.name else DONE
 
     def _translate(self, each: StreamEvent) -> bytes:
         if self.ended:
@@ -141,12 +127,10 @@ class _PassedStream(Translator[StreamEvent]):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the events so far say something; before that another endpoint can take the request."""
         return self._begun
 
     @property
     def finished(self) -> bool:
-        """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
         return self.ended or (self._ends and not self._open)
 
     def _follow(self, fields: dict[str, JsonValue]) -> None:

@@ -63,3 +63,38 @@ class Translator(Generic[E], ABC):
                 raise
             self.broken = broken
         return b"".join(out)
+
+
+class EventTranslator(Translator[StreamEvent]):
+    """Translates a stream of server-sent events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events = ProviderEvents()
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool:
+        """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
+
+    @abstractmethod
+    def _end(self) -> bytes:
+        """The last events of a finished answer; sets `ended`."""
+
+    def translate_bytes(self, data: bytes) -> bytes:
+        """Implements `StreamReader.translate_bytes`."""
+        return self.translate_events(self._events.split_bytes(data))
+
+    def translate_end(self) -> bytes:
+        """Implements `StreamReader.translate_end`."""
+        rest = b""
+        try:
+            rest = self.translate_events(self._events.split_end())
+        except BrokenAnswer:
+            if not self.finished:
+                raise
+        if self.ended:
+            return rest
+        if not self.finished:
+            raise BrokenAnswer("the stream ended early")
+        return rest + self._end()

@@ -9,6 +9,10 @@ from pointsman_console.domain.rights import Right, digest
 
 MOST: Final = 1000
 """Sessions at once; the oldest ends when another one begins."""
+BURST: Final = 20.0
+"""Keys that may fail one after another."""
+PER_S: Final = 0.5
+"""Keys that may fail each second after that."""
 
 
 @dataclass
@@ -81,15 +85,13 @@ class OneTimeToken:
 class Brake:
     """Failed logins over all: a bucket of tokens that refills."""
 
-    def __init__(self, burst: float = 20.0, per_s: float = 0.5) -> None:
-        self._burst: Final = burst
-        self._per_s: Final = per_s
-        self._left = burst
+    def __init__(self) -> None:
+        self._left = BURST
         self._at = float("-inf")
 
     def may_try(self, now: float) -> bool:
         """Whether a key may be tried now."""
-        self._left = min(self._burst, self._left + self._per_s * max(0.0, min(now - self._at, 3600.0)))
+        self._left = min(BURST, self._left + PER_S * max(0.0, min(now - self._at, 3600.0)))
         self._at = now
         return self._left >= 1.0
 

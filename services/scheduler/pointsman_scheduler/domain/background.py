@@ -45,12 +45,12 @@ class OpenRequestsOfEngine(NamedTuple):
     prompts: int
     """Background requests whose prompts aren't computed yet."""
 
-    def with_background(self, tokens: float, *, prompts: int = 1) -> "OpenRequestsOfEngine":
+    def with_background(self, tokens: float) -> "OpenRequestsOfEngine":
         """With one more background request."""
         return self._replace(
             background=self.background + 1,
             background_tokens=self.background_tokens + tokens,
-            prompts=self.prompts + prompts,
+            prompts=self.prompts + 1,
         )
 
 

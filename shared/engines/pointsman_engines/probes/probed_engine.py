@@ -20,6 +20,8 @@ ANSWER_S: Final = 120.0
 """An engine without a GPU may take long for a few tokens."""
 NO_SUCH_PATH: Final = (404, 405, 501)
 CHAT: Final = "/v1/chat/completions"
+MOVES_S: Final = 10.0
+"""A gauge that has not moved by then doesn't move."""
 
 _JSON: Final = TypeAdapter[JsonValue](JsonValue)
 
@@ -110,13 +112,13 @@ class ProbedEngine:
         return sum(sample.value for sample in samples) if samples else None
 
     @asynccontextmanager
-    async def keep_busy(self, tokens: int = 2000) -> AsyncGenerator[None]:
+    async def keep_busy(self) -> AsyncGenerator[None]:
         """The engine generates a long answer inside; the client hangs up at the end."""
         body: dict[str, JsonValue] = {
             "model": self.model,
             "messages": [{"role": "user", "content": "Count the wagons of every train. " * 12}],
-            "max_tokens": tokens,
-            "min_tokens": tokens,
+            "max_tokens": 2000,
+            "min_tokens": 2000,
             "ignore_eos": True,
             "stream": True,
         }
@@ -129,10 +131,10 @@ class ProbedEngine:
             yield
             answer.close()
 
-    async def wait_until_metric(self, metric: Metric, wanted: "Wanted", patience_s: float) -> float | None:
-        """Seconds until the metric's value is wanted; None when it wasn't within `patience_s`."""
+    async def wait_until_metric(self, metric: Metric, wanted: "Wanted") -> float | None:
+        """Seconds until the metric's value is wanted; None when it wasn't within `MOVES_S`."""
         began = time.monotonic()
-        while (took := time.monotonic() - began) < patience_s:
+        while (took := time.monotonic() - began) < MOVES_S:
             value = await self.read_metric(metric)
             if value is not None and wanted(value):
                 return took

@@ -7,11 +7,9 @@ from pointsman_engines.client import EngineFailed, PageUnread
 from pointsman_engines.dialect import START_TIME, Dialect, Metric
 from pointsman_engines.exposition import Exposition
 from pointsman_engines.models import ServedModels, UnreadableModels, served_models
-from pointsman_engines.probes.probed_engine import CHAT, Different, FeatureMissing, ProbedEngine, Wanted
+from pointsman_engines.probes.probed_engine import CHAT, MOVES_S, Different, FeatureMissing, ProbedEngine, Wanted
 from pointsman_engines.reading import MissingMetrics, read, read_cache
 
-MOVES_S: Final = 10.0
-"""A gauge that has not moved by then doesn't move."""
 FREED_S: Final = 0.25
 """Seconds until a client that hangs up has freed its share of the engine."""
 
@@ -61,9 +59,9 @@ async def running(engine: ProbedEngine) -> str:
         return "a counter of executions stands for it"
     before = await engine.read_metric(metric) or 0.0
     async with engine.keep_busy():
-        if await engine.wait_until_metric(metric, Wanted(above=before), MOVES_S) is None:
+        if await engine.wait_until_metric(metric, Wanted(above=before)) is None:
             raise Different(f"{metric.name.decode()} doesn't rise with a request")
-    if await engine.wait_until_metric(metric, Wanted(at_most=before), MOVES_S) is None:
+    if await engine.wait_until_metric(metric, Wanted(at_most=before)) is None:
         raise Different(f"{metric.name.decode()} doesn't fall when a request is over")
     return metric.name.decode()
 
@@ -79,7 +77,7 @@ async def kv_usage(engine: ProbedEngine) -> str:
     _, metric = await _metric(engine, _dialect(engine).kv_usage, "gauge")
     before = await engine.read_metric(metric) or 0.0
     async with engine.keep_busy():
-        if await engine.wait_until_metric(metric, Wanted(above=before), MOVES_S) is None:
+        if await engine.wait_until_metric(metric, Wanted(above=before)) is None:
             raise Different(f"{metric.name.decode()} doesn't rise with a request")
         if (await engine.read_metric(metric) or 0.0) > 1:
             raise Different(f"{metric.name.decode()} is above 1")
@@ -103,7 +101,7 @@ async def progress(engine: ProbedEngine) -> str:
     await engine.post_request(
         CHAT, {"messages": [{"role": "user", "content": f"Train {time.time_ns()}?"}], "max_tokens": 2}
     )
-    if await engine.wait_until_metric(metric, Wanted(above=before), MOVES_S) is None:
+    if await engine.wait_until_metric(metric, Wanted(above=before)) is None:
         raise Different(f"{metric.name.decode()} doesn't rise with a request")
     return metric.name.decode()
 
@@ -154,9 +152,9 @@ async def hang_up(engine: ProbedEngine) -> str:
     _, metric = await _metric(engine, _dialect(engine).running, "gauge")
     before = await engine.read_metric(metric) or 0.0
     async with engine.keep_busy():
-        if await engine.wait_until_metric(metric, Wanted(above=before), MOVES_S) is None:
+        if await engine.wait_until_metric(metric, Wanted(above=before)) is None:
             raise Different("nothing seems to run")
-    took = await engine.wait_until_metric(metric, Wanted(at_most=before), MOVES_S)
+    took = await engine.wait_until_metric(metric, Wanted(at_most=before))
     if took is None:
         raise Different(f"still running {MOVES_S:g} s later")
     if took > FREED_S:

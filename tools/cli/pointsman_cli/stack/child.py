@@ -101,15 +101,15 @@ class LogTail:
                     continue  # a line of something else that happens to begin with a brace
 
 
-def complaints(path: Path, count: int = 3) -> list[str]:
-    """The last lines of a log that report a problem: warnings, errors, and lines that aren't log records."""
+def complaints(path: Path) -> list[str]:
+    """The last three lines of a log that report a problem: warnings, errors, and lines that aren't log records."""
     if not path.exists():
         return []
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         lines = file.read().decode(errors="replace").splitlines()
     found = [_complaint(line) for line in lines if line.strip(" ^~|-+")]
-    return [line for line in found if line][-count:]
+    return [line for line in found if line][-3:]
 
 
 def _complaint(line: str) -> str:

@@ -58,7 +58,6 @@ class StackOptions:
     simulated: int = 3
     speedup: float = 1.0
     replicas: Mapping[str, int] = field(default_factory=dict[str, int])
-    start_timeout_s: float = START_TIMEOUT_S
     separate: bool = False
     """Whether each service is a process of its own; otherwise all are bundled in one."""
     envoy: bool = False
@@ -137,10 +136,10 @@ class LocalStack:
         """Start all processes and return once they are ready. Raises CommandError with the process that isn't, and the
         reason."""
         try:
-            async with asyncio.timeout(self.options.start_timeout_s):
+            async with asyncio.timeout(START_TIMEOUT_S):
                 await self._up()
         except TimeoutError:
-            raise self._not_ready(f"is not ready within {self.options.start_timeout_s:g} s") from None
+            raise self._not_ready(f"is not ready within {START_TIMEOUT_S:g} s") from None
         if self.options.console:
             self._start_console()
         self._write_state()

@@ -142,10 +142,10 @@ def is_open_ended(api: Api, body: Mapping[str, object]) -> bool:
     return api is CHAT and body.get("max_completion_tokens") is None and body.get("max_tokens") is None
 
 
-def held_back(body: Mapping[str, object], form: Form) -> int:
+def held_back(body: Mapping[str, object]) -> int:
     """Characters by which the text of vLLM is behind its tokens, because a stop string could begin in them."""
     stop = body.get("stop")
-    if form == "text" or not stop or body.get("include_stop_str_in_output"):
+    if not stop or body.get("include_stop_str_in_output"):
         return 0
     texts = cast("list[object]", stop) if isinstance(stop, list) else [stop]
     return max((len(text) for text in texts if isinstance(text, str)), default=1) - 1
@@ -204,7 +204,7 @@ def _exact(
         raise CantContinue("no_token_ids")
     # Greedy sampling brings the tokens behind an earlier point again; any other may bring others.
     whole = body.get("temperature") == 0 and not start.latest
-    mark = choice.last_mark(held_back(body, "exact"), start.steps_back, whole=whole)
+    mark = choice.last_mark(held_back(body), start.steps_back, whole=whole)
     if mark is None:
         raise CantContinue("no_point")
     sent = prompt + choice.ids[: mark.tokens]

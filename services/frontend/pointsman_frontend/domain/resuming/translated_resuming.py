@@ -54,7 +54,7 @@ class TranslatedResuming(Resuming):
     def _boundary(self) -> int:
         """Characters of the answer that the next engine gets: where a token ends, as far as that is known. In the text
         behind it a stop string could begin; greedy sampling brings that text again."""
-        choice, held = self._passed_choice, held_back(self._body, "exact")
+        choice, held = self._passed_choice, held_back(self._body)
         if not held or self._body.get("temperature") != 0:
             return choice.characters
         ends = (point.characters + held for point in reversed(choice.points))
@@ -115,7 +115,7 @@ class TranslatedResuming(Resuming):
             elif is_open:
                 ids = end + ids
             self._answer.mark = end
-        self._stream.take_answer(prompt, ids, self._boundary - held_back(self._body, "exact"))
+        self._stream.take_answer(prompt, ids, self._boundary - held_back(self._body))
         self._form = "exact"
 
     @property
