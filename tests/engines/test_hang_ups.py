@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 import pytest_asyncio
-import yaml
 from pydantic import JsonValue
 
 from pointsman_cli.stack import envoy
 from pointsman_cli.words import CommandError
 from pointsman_testing import Processes, eventually
 from pointsman_testing.engine_stack import EngineStack
+from pointsman_testing.envoy_process import start_envoy
 from pointsman_testing.real_engine import RealEngine
 
 pytestmark = [pytest.mark.fleet, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]
@@ -82,41 +82,22 @@ async def test_a_client_that_hangs_up_frees_its_place_in_every_api(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def envoy_door(
-    fleet: EngineStack, processes: Processes, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[str]:
+async def envoy_door(fleet: EngineStack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """The real Envoy before an adapter, before the same engines."""
     try:
         executable = await asyncio.to_thread(envoy.executable)
     except CommandError as error:
         pytest.skip(f"Envoy isn't here: {error}")
+    folder = tmp_path_factory.mktemp("envoy")
+    processes = Processes(folder)
     adapter = processes.start("pointsman-epp-adapter", env=fleet.env)
     await adapter.wait_ready()
     serving = next(str(line["url"]) for line in adapter.log_lines() if line["event"] == "serving")
     port = int(serving.rpartition(":")[2])
     engines = [("127.0.0.1", urlsplit(engine.url).port or 0) for engine in fleet.real]
-    folder = tmp_path_factory.mktemp("envoy")
     document = envoy.document(("127.0.0.1", 0), [("127.0.0.1", port)], engines)
-    (folder / "envoy.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    admin = folder / "admin"
-    process = processes.start_command(
-        [
-            executable, "--config-path", str(folder / "envoy.yaml"), "--admin-address-path", str(admin),
-            "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning",
-        ]
-    )  # fmt: skip
-    async with aiohttp.ClientSession() as http:
-
-        async def listening() -> str | None:
-            if not admin.exists() or not admin.read_text():
-                return None
-            async with http.get(f"http://{admin.read_text().strip()}/listeners") as answer:
-                name, _, address = (await answer.text()).strip().partition("::")
-            return f"http://{address}" if name == "gateway" and not address.endswith(":0") else None
-
-        yield await eventually(listening, timeout=60)
-    process.kill()
-    adapter.kill()
+    yield await start_envoy(processes, executable, document, folder)
+    processes.end_all()
 
 
 @pytest.mark.parametrize("name", REQUESTS)

@@ -13,6 +13,7 @@ import openai
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 from pydantic import JsonValue
@@ -58,13 +59,11 @@ async def receiver() -> AsyncIterator[Receiver]:
     found = Receiver()
     app = web.Application()
     app.router.add_post("/{path:.*}", found.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    server = TestServer(app)
+    await server.start_server(shutdown_timeout=0.01)
+    found.url = str(server.make_url("/"))
     yield found
-    await runner.cleanup()
+    await server.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -7,6 +7,7 @@ import openai
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
@@ -41,12 +42,11 @@ async def embeddings() -> AsyncIterator[Embeddings]:
     made = Embeddings()
     app = web.Application()
     app.router.add_post("/v1/embeddings", made.embed)
-    runner = web.AppRunner(app, shutdown_timeout=0.01)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    server = TestServer(app)
+    await server.start_server(shutdown_timeout=0.01)
+    made.url = str(server.make_url("/v1"))
     yield made
-    await runner.cleanup()
+    await server.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

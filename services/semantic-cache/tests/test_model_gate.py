@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from pointsman_contracts.cache import CachePurge
 from pointsman_contracts.journey import Journey, Stage
@@ -222,13 +223,11 @@ async def reranker() -> AsyncIterator[Reranker]:
     made = Reranker()
     app = web.Application()
     app.router.add_post("/rerank", made.rerank)
-    runner = web.AppRunner(app, shutdown_timeout=0.01)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    server = TestServer(app)
+    await server.start_server(shutdown_timeout=0.01)
+    made.url = str(server.make_url("/")).rstrip("/")
     yield made
-    await runner.cleanup()
+    await server.close()
 
 
 async def test_a_service_compares_in_both_orders_and_the_lower_score_counts(

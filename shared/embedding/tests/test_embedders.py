@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from pointsman_core.config import Cache, ConfigError, load
 from pointsman_embedding.embedder import LONGEST, EmbedderUnavailable
@@ -37,13 +38,11 @@ async def service() -> AsyncIterator[Service]:
     made = Service()
     app = web.Application()
     app.router.add_post("/v1/embeddings", made.embed)
-    runner = web.AppRunner(app, shutdown_timeout=0.01)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    server = TestServer(app)
+    await server.start_server(shutdown_timeout=0.01)
+    made.url = str(server.make_url("/v1"))
     yield made
-    await runner.cleanup()
+    await server.close()
 
 
 async def test_a_service_is_asked_in_openais_words_with_the_key_that_is_referred_to(
