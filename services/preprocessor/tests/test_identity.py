@@ -144,6 +144,13 @@ def test_unknown_credentials_get_401_with_a_challenge(
     assert (refusal.status, refusal.code, refusal.type, told) == (401, code, "invalid_request_error", challenge)
 
 
+@pytest.mark.parametrize("header", [CANARY, f"Basic {CANARY}", f"Token {CANARY}", "Bearer"])
+def test_a_key_without_the_word_before_it_is_refused_with_the_right_form(header: str) -> None:
+    refusal, _ = refused({"authorization": header}, KEYS)
+    said = "Incorrect API key or token provided. The Authorization header must begin with `Bearer `."
+    assert (refusal.code, refusal.message) == ("invalid_api_key", said)
+
+
 def test_a_client_without_credentials_is_anonymous_only_where_that_is_configured() -> None:
     anonymous = {"use": "anonymous", "tenant": "public", "models": ["group:own"]}
     identity = run(request(), KEYS, anonymous).read(IDENTITY)

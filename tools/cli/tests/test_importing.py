@@ -106,6 +106,19 @@ def test_a_litellm_proxy_becomes_pools_providers_weights_and_budgets() -> None:
     }
 
 
+def test_the_key_of_an_engine_is_neither_copied_nor_dropped_in_silence() -> None:
+    proxy = """
+model_list:
+  - {model_name: a, litellm_params: {model: hosted_vllm/a, api_base: "http://127.0.0.1:1/v1", api_key: sk-of-engine}}
+litellm_settings: {num_retries: 2}
+"""
+    made = litellm.read(proxy, "config.yaml")
+    assert "sk-of-engine" not in made.render_yaml("a test")
+    told = {note.where: note.what for note in made.notes}
+    assert "POINTSMAN_FORWARD_CREDENTIALS" in told["model_list.0.litellm_params.api_key"]
+    assert "before its first byte" in told["litellm_settings.num_retries"]
+
+
 @pytest.mark.parametrize(
     ("flags", "pool", "policy"),
     [

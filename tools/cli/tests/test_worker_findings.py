@@ -57,6 +57,13 @@ def test_each_fault_is_one_warning_that_names_the_worker_and_what_to_do(kind: st
     assert advice in line.advice
 
 
+def test_an_unknown_health_of_an_engine_that_is_known_not_to_serve_is_not_told_again() -> None:
+    slow = (WorkerFinding(kind="health_unknown", what="/health takes more than 2 s"),)
+    views = [view("hung", findings=slow, state="not_ready"), view("slow", findings=slow)]
+    (line,) = reported_faults("p", views)
+    assert line.what.startswith("pool p: slow: ")
+
+
 @pytest.mark.parametrize("verdict", ["ejected", "suspect", "failing", "lacking", "unheeded", "of a later version"])
 def test_an_engine_that_schedulers_find_unwell_is_named_with_the_reason(verdict: str) -> None:
     (line,) = judged("p", [view("w1", verdict=verdict, verdict_reason="5 of 5 failed with 500"), view("w2")])

@@ -26,7 +26,9 @@ class Admission(RequestProcessor):
         if incoming.read(IDENTITY) is not None:
             return
         if any(incoming.envelope.headers.get(name) for name in (*CREDENTIAL_HEADERS, *incoming.credentials)):
-            raise unauthorized(incoming, "Incorrect API key or token provided.")
+            bare = not incoming.envelope.headers.get("authorization", "Bearer ").lower().startswith("bearer ")
+            how = " The Authorization header must begin with `Bearer `." if bare else ""
+            raise unauthorized(incoming, f"Incorrect API key or token provided.{how}")
         incoming.set_answer_header(CHALLENGE, 'Bearer realm="pointsman"')
         raise Refusal(
             401,

@@ -46,6 +46,8 @@ def reported_faults(pool: str, views: Iterable[WorkerView]) -> Iterator[Diagnosi
     """Faults that the agents of workers found."""
     for view in views:
         for finding in view.findings:
+            if finding.kind == "health_unknown" and view.state not in ("serving", "draining"):
+                continue  # the pool's own line names its state, and why
             words = _WORDS.get(finding.kind, finding.kind)
             advice = _ADVICE.get(finding.kind, "A newer doctor knows more of it.")
             yield warn(f"pool {pool}: {view.worker}: {words} ({finding.what})", advice)

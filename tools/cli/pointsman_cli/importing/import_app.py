@@ -58,9 +58,9 @@ def _write(imported: "Imported", source: str, out: Path | None) -> None:
         out.write_text(text, encoding="utf-8")
     console = Console(stderr=True, highlight=False)
     for note in imported.notes:
-        console.print(Text.assemble((f"{note.where}: ", "yellow"), note.what))
+        console.print(Text.assemble((f"{note.where}: ", "yellow"), note.what), soft_wrap=True)
     _, problems = configuration.check(text)
     for problem in problems:
-        console.print(Text.assemble(("to mend: ", "red"), configuration.shown(problem)))
+        console.print(Text.assemble(("to mend: ", "red"), configuration.shown(problem)), soft_wrap=True)
     console.print(f"Not translated as they stand: {counted(len(imported.notes), 'setting')}.")
     console.print(f"To mend: {counted(len(problems), 'problem')}.")

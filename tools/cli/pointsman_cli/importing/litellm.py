@@ -35,6 +35,10 @@ _READ: Final = frozenset({
     "model", "api_base", "api_key", "api_version", "aws_region_name", "vertex_project", "vertex_location", "weight",
     "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost", "max_tokens",
 })  # fmt: skip
+_KEY_OF_AN_ENGINE: Final = (
+    "engines get no key from the gateway. For one that asks for a key, write a provider of kind openai instead, or let "
+    "clients send it (POINTSMAN_FORWARD_CREDENTIALS)"
+)
 _NO_EQUAL: Final = {
     "rpm": "a limit of one deployment; limit requests by model with {use: infra-request-limit, per: [model]}",
     "tpm": "a limit of one deployment; limit tokens by model with {use: infra-token-limit, per: [model]}",
@@ -57,7 +61,7 @@ _ROUTER: Final = {
 }
 _SETTINGS: Final = {
     "drop_params": "a field that a provider doesn't support is rejected by name, or the next model is tried",
-    "num_retries": "as router_settings.num_retries",
+    "num_retries": _ROUTER["num_retries"],
     "request_timeout": "set edge.request_timeout",
     "cache": "put semantic-cache into a profile (docs/semantic-cache.md)",
     "cache_params": "the semantic-cache has its own store (docs/semantic-cache.md)",
@@ -169,6 +173,8 @@ class _Reader:
         weight = params.get("weight", 1)
         embeds = info.get("mode") == "embedding"
         if prefix in _ENGINES:
+            if params.get("api_key"):
+                self.made.note_ignored(f"{where}.litellm_params.api_key", _KEY_OF_AN_ENGINE)
             pool = self._pool(name, served_as, str(params.get("api_base") or ""), where)
             return (
                 None

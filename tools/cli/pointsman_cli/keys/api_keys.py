@@ -96,7 +96,9 @@ def expiry_ms(text: str | None, now: datetime) -> int | None:
             at = datetime.fromisoformat(text)
             at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise CommandError(f"--expires {text}: neither a time nor a duration.", "E.g. 90d, 12h, 2027-01-01.") from None
+        raise CommandError(
+            f"--expires {text}: neither a time nor a duration in days or hours.", "E.g. 90d, 12h, 2027-01-01."
+        ) from None
     if at <= now:
         raise CommandError(f"--expires {text}: that is over.")
     return round(at.timestamp() * 1000)
