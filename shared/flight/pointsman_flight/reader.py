@@ -50,6 +50,10 @@ class LogError(Exception):
     """The log can't be read; the text is for the person who gave it."""
 
 
+class NoLogError(LogError):
+    """No log is at the path."""
+
+
 class LogDamagedError(LogError):
     """Bytes of a segment were changed or removed."""
 
@@ -171,9 +175,13 @@ def open_segment(path: Path) -> Segment:
     """Read the header of a segment. Raises LogError."""
     try:
         content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise NoLogError(f"{path}: no such file or directory") from error
     except OSError as error:
         raise LogError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     if content[: len(MAGIC)] != MAGIC:
+        if path.suffix != SUFFIX:
+            raise NoLogError(f"{path}: not a segment of a flight log")
         raise LogDamagedError(path, 0, "not a segment of a flight log")
     try:
         first = next(frames(content, 0, len(MAGIC)), None)
@@ -191,7 +199,7 @@ def open_segment(path: Path) -> Segment:
 
 
 def open_log(paths: Iterable[Path]) -> list[Flight]:
-    """The flights in these segments and directories, oldest first. Raises LogError when there is none."""
+    """The flights in these segments and directories, oldest first. Raises LogError, which is NoLogError without one."""
     found: dict[tuple[str, str], Flight] = {}
     given = list(paths)
     for path in _segments(given):
@@ -201,7 +209,7 @@ def open_log(paths: Iterable[Path]) -> list[Flight]:
         flight = found.setdefault(key, Flight(*key))
         flight.segments.append(segment)
     if not found:
-        raise LogError(f"{', '.join(map(str, given))}: no segment (*{SUFFIX}) is there")
+        raise NoLogError(f"{', '.join(map(str, given))}: no segment (*{SUFFIX}) is there")
     for flight in found.values():
         flight.segments.sort(key=lambda segment: segment.header.index)
     return sorted(found.values(), key=lambda flight: flight.segments[0].header.unix_ns)

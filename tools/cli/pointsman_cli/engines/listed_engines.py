@@ -69,7 +69,8 @@ def removed(text: str, config: Config, url: str) -> Change:
     likely = did_you_mean(url, known)
     raise CommandError(
         f"the configuration lists no engine {url}{f'; {likely}' if likely else '.'}",
-        "`pointsman engines list` shows where each engine comes from. One with an agent leaves when its agent ends.",
+        "One with an agent, such as those of `up --engine`, leaves when its agent ends; `pointsman engines drain` "
+        "takes it out of service.",
     )
 
 

@@ -7,11 +7,16 @@ from typing import Final
 
 from pointsman_cli.flight.simulate import progress
 from pointsman_cli.words import CommandError, counted
-from pointsman_flight.reader import Flight, LogDamagedError, LogError, LoggedRecord
+from pointsman_flight.reader import Flight, LogDamagedError, LogError, LoggedRecord, NoLogError
 from pointsman_scheduler.flight.thawing import SnapshotError
 
 _EVERY: Final = 512
 """Records between two updates of the progress."""
+
+_PLACES: Final = (
+    "A scheduler writes its log into POINTSMAN_FLIGHT_DIR once its pool has `flight`; with `pointsman up` that is "
+    "run/up/state/flight."
+)
 
 
 @contextmanager
@@ -21,6 +26,8 @@ def log_errors() -> Generator[None]:
         yield
     except LogDamagedError as error:
         raise CommandError(f"the log was changed: {error}.", "Nothing after this byte can be trusted.") from error
+    except NoLogError as error:
+        raise CommandError(f"{error}.", _PLACES) from error
     except (LogError, SnapshotError) as error:
         raise CommandError(f"{error}.", "docs/replay.md says what can be replayed by which version.") from error
 
