@@ -11,7 +11,7 @@ from pointsman_apis import named
 from pointsman_contracts.journey import PreprocessRequest, Target
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
-from pointsman_contracts.reply import Decision, Rejection
+from pointsman_contracts.reply import STAGE_UNAVAILABLE, Decision, Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseStarted
 from pointsman_core.config import load
 from pointsman_edge.deciding.decider import BusStages, StagesMissing, UnusableStages
@@ -185,6 +185,29 @@ async def test_the_stages_are_asked_over_the_bus(buses: Buses) -> None:
     await buses.meet()
     assert isinstance(await asked(edge, POLICY), Decision)
     assert [body for _, body in heard] == [BODY]
+
+
+async def test_the_edge_may_decide_alone_when_a_stage_saw_no_scheduler_although_the_edge_sees_one(buses: Buses) -> None:
+    """A new replica of the scheduler is known to the edge before every stage knows it."""
+    preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
+
+    def give_up(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> Rejection:
+        del hop
+        return Rejection(
+            request_id=request.request_id,
+            stage="preprocessor",
+            status=503,
+            type="server_error",
+            code=STAGE_UNAVAILABLE,
+            message="No live instance of scheduler; try again shortly.",
+            missing="scheduler",
+        )
+
+    preprocessor.stage(PreprocessRequest, give_up)
+    buses.make("scheduler")
+    await buses.meet()
+    with pytest.raises(StagesMissing, match="no live scheduler"):
+        await asked(edge, POLICY)
 
 
 async def test_a_missing_preprocessor_means_503_at_once(buses: Buses) -> None:

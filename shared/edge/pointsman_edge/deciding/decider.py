@@ -100,7 +100,8 @@ class BusStages:
                 # Stages of this process decided, without the state that other processes publish.
                 return replace(reply, level="degraded", reasons=(*reply.reasons, missing))
         elif isinstance(reply, Rejection) and reply.code == STAGE_UNAVAILABLE:
-            if not self._scheduler_lives(reply.target.pool if reply.target else None):
+            # The stage that rejected it may know less than this edge, e.g. not yet a scheduler that has just started.
+            if reply.missing == "scheduler" or not self._scheduler_lives(reply.target.pool if reply.target else None):
                 raise StagesMissing("no live scheduler")
             if self._reconnecting():
                 raise StagesMissing("the bus is back, a stage isn't yet")
