@@ -139,6 +139,8 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     """`serve`, `refuse` or `spill`: the way in which a scheduler treats the request when it would be late."""
     slo_weight: float = 1.0
     """The share that the class is entitled to while not all requests can be in time, beside the weights of others."""
+    slo_spilled_from: str = ""
+    """Pool that was predicted to be late, so that the request went to another model."""
     subset: tuple[str, ...] | None = None
     """Endpoints (`host` or `host:port`) that a trusted proxy restricts the choice to."""
     workers: tuple[str, ...] | None = None

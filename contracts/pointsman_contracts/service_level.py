@@ -21,3 +21,5 @@ class ServicePromise(Part, frozen=True, kw_only=True):
     """Between two tokens, on average."""
     predicted_ttft_ms: float | None = None
     """None while the pool's times aren't known well enough."""
+    spilled_from: str = always("")
+    """Pool that was predicted to be late, so that the request went to another model."""

@@ -1,6 +1,9 @@
 """Service levels through every process: from the profile to the event of the end, the metrics and `explain`."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -9,10 +12,10 @@ import pytest_asyncio
 
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
-from pointsman_testing import eventually
+from pointsman_testing import Processes, eventually
 from pointsman_testing.answered import answered
 from pointsman_testing.observer import observing
-from pointsman_testing.stack import Stack, StackFactory
+from pointsman_testing.stack import EngineProcess, Stack, StackFactory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
@@ -67,3 +70,93 @@ async def test_explain_prints_what_was_promised_predicted_and_kept(stack: Stack)
         return code == 0 and "service level interactive: promised 60000 ms to the first token" in words
 
     await eventually(explained, timeout=30)
+
+
+SERVED_AS = "llama-3.1-8b"
+BURST = 24
+"""Prompts that come at once to an engine that computes about two of them in the time that their level allows."""
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def two_pools(stacks: StackFactory, processes: Processes, tmp_path: Path) -> AsyncIterator[Stack]:
+    """The pool `busy` has a slow engine, the pool `free` a fast one, which the models of `busy` may fall back to."""
+    # Times of engines are longer than what a busy machine adds to them.
+    engines = {"busy": EngineProcess("busy", processes, tmp_path, 0.1)}
+    engines["free"] = EngineProcess("free", processes, tmp_path, 0.5)
+    for engine in engines.values():
+        await engine.start()
+    level = {"ttft": "4s", "class": "interactive"}
+    changes: dict[str, Any] = {
+        "pools": {
+            "llama-8b": {"models": [SERVED_AS, "sql-lora"], "loras": ["sql-lora"]},
+            **{name: {"discovery": "static", "engines": [engine.url]} for name, engine in engines.items()},
+        },
+        "models": {
+            "spilled": {
+                "pool": "busy", "served_as": SERVED_AS, "fallbacks": ["spare"], "slo": {**level, "late": "spill"},
+            },
+            "served": {"pool": "busy", "served_as": SERVED_AS, "slo": {**level, "late": "serve"}},
+            "spare": {"pool": "free", "served_as": SERVED_AS, "slo": {**level, "late": "serve"}},
+        },
+    }  # fmt: skip
+    async with stacks.start(engines=0, changes=changes) as started:
+        yield started
+
+
+class Sender:
+    """Sends prompts that share no prefix."""
+
+    def __init__(self, stack: Stack, http: aiohttp.ClientSession) -> None:
+        self._stack = stack
+        self._http = http
+        self._numbers = count()
+
+    async def send(self, model: str, words: int) -> tuple[int, str | None]:
+        """The status, and the model that answered."""
+        body = {"model": model, "prompt": f"{next(self._numbers)} " * words, "max_tokens": 2, "stream": True}
+        async with self._http.post(f"{self._stack.door}/v1/completions", json=body) as answer:
+            await answer.read()
+            return answer.status, answer.headers.get("x-pointsman-model")
+
+    async def late(self, outcome: str) -> float:
+        """Requests predicted to be late in the pool `busy`, as the scheduler's metrics have them."""
+        url = self._stack.services["scheduler"][0].http_url
+        async with self._http.get(f"{url}/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+        wanted = f'pointsman_scheduler_late_total{{class="interactive",outcome="{outcome}",pool="busy"}}'
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(wanted))
+
+
+@pytest.mark.requirement("SLO-3")
+async def test_a_pool_that_would_be_late_spills_to_one_that_is_in_time_and_says_so(two_pools: Stack) -> None:
+    timeout = aiohttp.ClientTimeout(total=120)
+    async with observing(two_pools.nats.url) as seen, aiohttp.ClientSession(timeout=timeout) as http:
+        ends, sender = seen.listen(ResponseCompleted, ANY), Sender(two_pools, http)
+
+        async def times_are_known() -> bool:
+            """Both pools' times are learnt from answers."""
+            before = len(ends)
+            asked = [sender.send(model, words) for model in ("served", "spare") for words in (10, 400, 900, 1500)]
+            await asyncio.gather(*asked)
+            await eventually(lambda: len(ends) >= before + len(asked))
+            known = {
+                each.target.pool if each.target else ""
+                for each in ends[before:]
+                if each.promise is not None and each.promise.predicted_ttft_ms is not None
+            }
+            return known >= {"busy", "free"}
+
+        await eventually(times_are_known, timeout=90)
+        began = len(ends)
+        answers = await asyncio.gather(*(sender.send("spilled", 1500) for _ in range(BURST)))
+        assert {status for status, _ in answers} == {200}
+        spilled = sum(model == "spare" for _, model in answers)
+        assert 0 < spilled < BURST, answers
+        assert await sender.late("spilled") == spilled
+        await eventually(lambda: len(ends) >= began + BURST)
+        told = [each.promise.spilled_from for each in ends[began:] if each.promise is not None]
+        assert sorted(told) == [""] * (BURST - spilled) + ["busy"] * spilled
+        # Without a fallback they are served late, and counted.
+        answers = await asyncio.gather(*(sender.send("served", 1500) for _ in range(BURST)))
+        assert set(answers) == {(200, None)}
+        assert await sender.late("served") > 0

@@ -278,6 +278,7 @@ def _promise(journey: Journey, pool: PoolScheduler, outcome: Scheduled, queued_s
         ttft_ms=facts.slo_ttft_ms,
         itl_ms=facts.slo_itl_ms,
         predicted_ttft_ms=predicted_ms,
+        spilled_from=facts.slo_spilled_from,
     )
 
 

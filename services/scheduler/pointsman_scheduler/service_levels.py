@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from pointsman_contracts.journey import Journey, RequestFacts, Target, retold
 from pointsman_contracts.service_level import REFUSE, SERVE
 from pointsman_core.settled_target import settled
@@ -55,13 +57,13 @@ class ServiceLevels:
             count(pool, facts.slo_class, "refused").inc()
             raise refuse_late(facts, passed_ms + predicted_ms)
         for alternative in journey.alternatives if facts.slo_late != SERVE else ():
-            moved = self._moved_to(journey, alternative, left_ms)
+            moved = self._moved_to(journey, alternative, left_ms, pool)
             if moved is not None:
                 count(pool, facts.slo_class, "spilled").inc()
                 return moved
         return journey
 
-    def _moved_to(self, journey: Journey, target: Target, left_ms: float) -> Journey | None:
+    def _moved_to(self, journey: Journey, target: Target, left_ms: float, spilled_from: str) -> Journey | None:
         """The journey for this model if it is in time there. A provider's times aren't predicted: it is asked."""
         pool = None if target.pool is None else self._pools.get(target.pool)
         changes = settled(journey, target, None if pool is None else pool.block_tokens)
@@ -69,6 +71,7 @@ class ServiceLevels:
             predicted_ms = self._foresee_first_token(journey, target, changes.get("request", journey.request))
             if predicted_ms is None or predicted_ms > left_ms:
                 return None
+        changes["request"] = replace(changes.get("request", journey.request), slo_spilled_from=spilled_from)
         changes["alternatives"] = tuple([other for other in journey.alternatives if other != target])
         changes["headers"] = retold(journey.headers, target)
         return journey.changed(**changes)

@@ -165,9 +165,11 @@ async def test_a_request_that_would_be_late_is_spilled_to_the_first_model_that_i
     assert (moved.target, moved.endpoints[0].worker, moved.alternatives) == (FAST, "fast-1", (REMOTE,))
     assert [edit.value for edit in moved.body if edit.field == "model"] == ["fast"]
     assert world.late("spilled") == 1
+    assert moved.promise is not None
+    assert moved.promise.spilled_from == "slow"
     went_on = world.ask(100.0, "spill", (FAST, REMOTE), request_id="r2").sent[0]
     assert isinstance(went_on, Journey)
-    assert went_on.target == REMOTE
+    assert (went_on.target, went_on.request.slo_spilled_from) == (REMOTE, "slow")
 
 
 @pytest.mark.requirement("SLO-3")

@@ -65,7 +65,8 @@ def _promised(event: ResponseCompleted) -> str:
     predicted = "unknown" if promise.predicted_ttft_ms is None else f"{promise.predicted_ttft_ms:.0f} ms"
     got = "no first token" if event.ttft_ms is None else f"{event.ttft_ms:.0f} ms"
     result = "unknown" if event.kept is None else "kept" if event.kept else "missed"
-    return f"{level}promised {', '.join(told)} · predicted {predicted} · got {got} · {result}"
+    spilled = f" · spilled from pool {promise.spilled_from}" if promise.spilled_from else ""
+    return f"{level}promised {', '.join(told)} · predicted {predicted} · got {got} · {result}{spilled}"
 
 
 def _used(event: ResponseCompleted) -> str:
