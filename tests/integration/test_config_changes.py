@@ -257,3 +257,14 @@ async def test_a_replica_that_hangs_is_not_among_those_that_run_it(stack: Stack)
     finally:
         victim.resume()
     await eventually(lambda: listed(2))
+
+
+async def test_applying_a_stage_that_runs_nowhere_names_its_service(stack: Stack, tmp_path: Path) -> None:
+    document = yaml.safe_load(stack.config.read_text())
+    document["profiles"]["spare"] = {"request": ["guard", "scheduler"]}
+    file = tmp_path / "guarded.yaml"
+    file.write_text(yaml.safe_dump(document))
+    code, output = await stack.command("config", "apply", str(file))
+    assert (code, "But no guard is heard, and the profile spare needs one." in output) == (0, True), output
+    code, output = await stack.command("config", "apply", str(stack.config))
+    assert (code, "is heard" in output) == (0, False), output

@@ -12,6 +12,7 @@ from rich.text import Text
 from pointsman_cli import bus
 from pointsman_cli.config import configuration, revisions, stored_configuration
 from pointsman_cli.config.configuration import Document
+from pointsman_cli.config.needed_services import missing_services
 from pointsman_cli.config.stored_configuration import ConfigurationStore
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, ConfigError
@@ -116,7 +117,8 @@ async def status(url: str | None, console: Console) -> bool:
 async def put(
     store: ConfigurationStore, document: Document, source: str, console: Console, patience_s: float = PATIENCE_S
 ) -> bool:
-    """Store a document, named `source`, and wait until every replica runs it; False when one doesn't."""
+    """Store a document, named `source`, and wait until every replica runs it; False when one doesn't. Services that it
+    needs and that aren't heard are named: they may be started after it."""
     async with revisions.listening(store.client) as replicas:
         revision = await store.store_text(document.text)
         console.print(f"{source} is revision {revision}; policy {document.config.policy_hash()}", soft_wrap=True)
@@ -133,6 +135,9 @@ async def put(
                 f"if it refused revision {revision}, its log says why (config_refused).",
                 soft_wrap=True,
             )
+    if living:
+        for problem, advice in missing_services(document.config, {presence.service for presence in living}):
+            console.print(f"But {problem}. {advice}", style="yellow", soft_wrap=True)
     return not living or took_s is not None
 
 

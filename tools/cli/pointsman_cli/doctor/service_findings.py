@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
+from pointsman_cli.config.needed_services import missing_services
 from pointsman_cli.doctor.facts import Facts, Heard
 from pointsman_cli.doctor.finding import DiagnosisLine, fail, ok, warn
 from pointsman_contracts.generation import Generations
 from pointsman_contracts.presence import ServicePresence
-from pointsman_contracts.services import EDGES, ITINERARY, STAGES
-from pointsman_core.config import Config, active
+from pointsman_contracts.services import EDGES
 
 SKEW_WARNING_MS: Final = 250.0
 """Deadlines travel as wall-clock times; a hop's is 600 ms."""
@@ -24,12 +24,8 @@ def services(facts: Facts) -> Iterator[DiagnosisLine]:
         by_service.setdefault(heard.presence.service, []).append(heard.presence)
     for service in sorted(by_service):
         yield from _instances(service, by_service[service], facts.revision)
-    for service, profiles in sorted(_needed(facts.config).items()):
-        if service not in by_service:
-            used = (
-                f"the profile{'s' if len(profiles) > 1 else ''} {', '.join(profiles)}" if profiles else "every request"
-            )
-            yield fail(f"no {service} is heard, and {used} needs one", f"Start one: pointsman-{service}.")
+    for problem, advice in () if facts.config is None else missing_services(facts.config, by_service):
+        yield fail(problem, advice)
     if not by_service.keys() & set(EDGES):
         yield fail(
             "neither a frontend nor an epp-adapter is heard: no request can enter",
@@ -107,20 +103,3 @@ def clocks(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
         yield warn(words, advice)
     else:
         yield ok("all clocks agree")
-
-
-def _needed(config: Config | None) -> dict[str, list[str]]:
-    """Service → profiles that need it; no profile when every request does."""
-    if config is None:
-        return {}
-    always = (*(name for name in STAGES if name not in ITINERARY), "metrics-collector")
-    needed: dict[str, list[str]] = {name: [] for name in always}
-    for name, profile in config.profiles.items():
-        for use in active(profile.request):
-            if use.service in config.stages or use.shadow:
-                continue
-            if (use.on_error or STAGES[use.service].on_error) == "deny":
-                profiles = needed.setdefault(use.service, [])
-                if name not in profiles:
-                    profiles.append(name)
-    return needed
