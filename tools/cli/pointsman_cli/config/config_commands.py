@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli import bus
@@ -14,6 +13,7 @@ from pointsman_cli.config import configuration, revisions, stored_configuration
 from pointsman_cli.config.configuration import Document
 from pointsman_cli.config.needed_services import missing_services
 from pointsman_cli.config.stored_configuration import ConfigurationStore
+from pointsman_cli.tables import borderless
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.config.changes import ConfigChange, changes
@@ -84,7 +84,7 @@ async def history(url: str | None, console: Console) -> None:
     """Print every stored revision, newest first, with its changes."""
     async with stored_configuration.opened(url) as store:
         kept = await store.list_existing()
-    table = _table("revision", "applied", "policy", "changed")
+    table = borderless("revision", "applied", "policy", "changed")
     for position in range(len(kept) - 1, -1, -1):
         stored = kept[position]
         mark = " (current)" if position == len(kept) - 1 else ""
@@ -99,7 +99,7 @@ async def status(url: str | None, console: Console) -> bool:
         current = await store.read_current()
         async with revisions.listening(store.client) as replicas:
             living = replicas.living_replicas()
-    table = _table("service", "instance", "runs", "")
+    table = borderless("service", "instance", "runs", "")
     for presence in living:
         state = "" if presence.ready else "not ready"
         if presence.revision < current.revision:
@@ -165,10 +165,3 @@ def _changed(before: StoredRevision, after: StoredRevision) -> str:
 def _line(change: ConfigChange) -> Text:
     words = str(change)
     return Text(words, _STYLES[words[0]])
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    return table

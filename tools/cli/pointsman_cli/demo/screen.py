@@ -6,11 +6,12 @@ from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from pointsman_cli.demo.summary import Measures
 from pointsman_cli.explain import events
+from pointsman_cli.tables import borderless, unbroken
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_core import why
 
@@ -69,11 +70,8 @@ class Screen:
     def _engines(self) -> Table:
         measures = self._measures
         most = max(measures.served.values(), default=0) or 1
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-        table.add_column("  engine", no_wrap=True)
-        table.add_column("answers", justify="right")
-        table.add_column("", width=_BAR)
-        table.add_column("prompt tokens from its cache", justify="right")
+        right = [Column(name, justify="right") for name in ("answers", "prompt tokens from its cache")]
+        table = borderless(*unbroken("  engine"), right[0], Column("", width=_BAR), right[1])
         for worker in sorted({*self._workers, *measures.served}):
             served, prompt = measures.served[worker], measures.prompts[worker]
             share = f"{measures.cached[worker] / prompt:.0%}" if prompt else "-"
@@ -81,11 +79,7 @@ class Screen:
         return table
 
     def _latest(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-        table.add_column("  decided", no_wrap=True)
-        table.add_column("asked for · profile")
-        table.add_column("endpoint", no_wrap=True)
-        table.add_column("why")
+        table = borderless(*unbroken("  decided"), "asked for · profile", *unbroken("endpoint"), "why")
         for event in self._decisions:
             clock = time.strftime("%H:%M:%S", time.localtime(event.at_ms / 1000))
             endpoint = event.endpoints[0] if event.endpoints else "-"

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli.demo.client import ClientAnswer
+from pointsman_cli.tables import borderless, numbers, unbroken
 from pointsman_contracts.response import ResponseCompleted
 
 
@@ -71,11 +72,8 @@ def summary(measures: Measures, seconds: float) -> RenderableType:
 
 
 def _latency(answers: Sequence[ClientAnswer]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("  requests", no_wrap=True)
-    table.add_column("count", justify="right", no_wrap=True)
-    for what in ("first token p50", "p99", "whole answer p50", "p99"):
-        table.add_column(what, justify="right", no_wrap=True)
+    times = numbers("count", "first token p50", "p99", "whole answer p50", "p99")
+    table = borderless(*unbroken("  requests"), *times)
     kinds = dict.fromkeys(answer.kind for answer in answers)
     for kind in (*kinds, *(["all"] if len(kinds) > 1 else [])):
         of_kind = [answer for answer in answers if kind in ("all", answer.kind)]

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli.engines import engines
+from pointsman_cli.tables import folding, unbroken
 from pointsman_cli.words import counted
 from pointsman_engines.probes.features import FEATURES, FeatureResult, Outcome, find, probed
 
@@ -35,10 +36,7 @@ async def check(url: str, model: str | None, api_key: str | None, console: Conso
 
 
 def _table(found: list[FeatureResult]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("feature", no_wrap=True)
-    table.add_column("result", no_wrap=True)
-    table.add_column("note", overflow="fold")
+    table = Table(*unbroken("feature", "result"), *folding("note"), box=None, pad_edge=False)
     for finding in found:
         table.add_row(finding.title, Text(finding.outcome, _STYLES[finding.outcome]), Text(finding.note[:_NOTE], "dim"))
     return table

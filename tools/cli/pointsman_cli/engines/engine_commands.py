@@ -6,13 +6,13 @@ from typing import Final
 
 import aiohttp
 from rich.console import Console
-from rich.table import Table
 
 from pointsman_cli import bus
 from pointsman_cli.config import config_commands, configuration, stored_configuration
 from pointsman_cli.engines import engines, listed_engines
 from pointsman_cli.engines.following import following
 from pointsman_cli.engines.listed_engines import Change
+from pointsman_cli.tables import borderless, folding, numbers
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.pool import WorkerView
 from pointsman_core.config import Config
@@ -86,11 +86,7 @@ async def remove(url: str | None, engine: str, console: Console) -> bool:
 async def table(url: str | None, console: Console) -> None:
     """Print every engine with its pool, state and load."""
     async with bus.connected(bus.settings(url), "pointsman engines") as client, following(client) as workers:
-        columns = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-        for name in ("pool", "engine", "state", "models"):
-            columns.add_column(name, overflow="fold")
-        for name in ("running", "waiting"):
-            columns.add_column(name, justify="right")
+        columns = borderless(*folding("pool", "engine", "state", "models"), *numbers("running", "waiting"))
         number = 0
         for pool in workers.list_pools():
             for view in workers.workers_of(pool).values():

@@ -18,6 +18,7 @@ from pointsman_cli.explain.outcome import outcome, spelled_time, stages
 from pointsman_cli.explain.picture import draw
 from pointsman_cli.explain.plane import plane
 from pointsman_cli.explain.stored_events import read_events
+from pointsman_cli.tables import borderless, numbers, unbroken
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.regret import RequestsJudged
@@ -142,14 +143,9 @@ def _verdicts(run: ProfileRun) -> RenderableType:
 
 def _columns(run: ProfileRun) -> RenderableType:
     columns = run.candidates
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("    as seen", no_wrap=True)
-    for name in ("age", "running", "waiting", "KV", "cached"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if columns.fetched_tokens:
-        table.add_column("fetched", justify="right", no_wrap=True)
-    for scorer in columns.scores:
-        table.add_column(f"{scorer}\n×{run.weights.get(scorer, 1.0):g}", justify="right", no_wrap=True)
+    figures = ["age", "running", "waiting", "KV", "cached", *(["fetched"] if columns.fetched_tokens else [])]
+    figures += [f"{scorer}\n×{run.weights.get(scorer, 1.0):g}" for scorer in columns.scores]
+    table = borderless(*unbroken("    as seen"), *numbers(*figures))
     for row, worker in enumerate(columns.workers):
         age = columns.ages_ms[row]
         table.add_row(

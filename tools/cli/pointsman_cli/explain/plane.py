@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from pointsman_cli.tables import borderless, numbers, unbroken
 from pointsman_contracts.model_choice import ModelPoint
 from pointsman_contracts.money import dollars
 
@@ -12,12 +13,8 @@ _PLACES = 6
 
 def plane(points: Sequence[ModelPoint]) -> Table:
     """One row for each model, the chosen one first."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("    model", no_wrap=True)
-    for name in ("first token", "answer", "others", "cached", "cost", "quality", "total"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("engine", no_wrap=True)
-    table.add_column("verdict")
+    figures = numbers("first token", "answer", "others", "cached", "cost", "quality", "total")
+    table = borderless(*unbroken("    model"), *figures, *unbroken("engine"), "verdict")
     for point in points:
         chosen = point.verdict.startswith("chosen")
         table.add_row(

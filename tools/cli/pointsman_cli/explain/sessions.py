@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pointsman_cli import bus
 from pointsman_cli.explain.stored_events import read_events
+from pointsman_cli.tables import borderless, folding, numbers, unbroken
 from pointsman_cli.words import CommandError, counted
 from pointsman_core.agent_sessions import NEEDLE, AgentSessions, GatheredSession, WantedSessions
 from pointsman_core.why import spell_time
@@ -56,16 +57,14 @@ async def sessions(
 
 def table(rows: Sequence[Row], now_ms: int) -> Table:
     """One row for each session."""
-    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in ("session", "agent", "tenant", "model"):
-        shown.add_column(name, overflow="fold")
-    for name in ("turns", "gap"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("engine")
-    shown.add_column("moves")
-    for name in ("cached", "lost", "last"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("begun by", overflow="fold")
+    shown = borderless(
+        *folding("session", "agent", "tenant", "model"),
+        *numbers("turns", "gap"),
+        "engine",
+        "moves",
+        *numbers("cached", "lost", "last"),
+        *folding("begun by"),
+    )
     for row in rows:
         share, lost, last = row["cached_share"], row["lost_tokens"], row["last_ms"]
         children = row["children"]
@@ -101,16 +100,15 @@ def show_turns(session: GatheredSession, console: Console, *, as_json: bool) -> 
     begun = "" if session.parent is None else f" · begun by {session.parent}"
     head = f"{session.agent}{f' · {session.tenant}' if session.tenant else ''}{begun}"
     console.print(Text.assemble((session.id, "bold cyan"), f"  {head}"), soft_wrap=True)
-    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    shown.add_column("time", no_wrap=True)
-    shown.add_column("request", overflow="fold")
-    for name in ("turn", "gap", "predicted"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("engine")
-    for name in ("prompt", "goes on", "cached", "lost"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("outcome", no_wrap=True)
-    shown.add_column("why")
+    shown = borderless(
+        *unbroken("time"),
+        *folding("request"),
+        *numbers("turn", "gap", "predicted"),
+        "engine",
+        *numbers("prompt", "goes on", "cached", "lost"),
+        *unbroken("outcome"),
+        "why",
+    )
     for turn, row in zip(session.turns, turns, strict=True):
         moves = row["moves"]
         why = str(row["why"])

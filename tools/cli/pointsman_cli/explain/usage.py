@@ -6,11 +6,12 @@ from typing import Final
 from msgspec.structs import asdict
 from nats.aio.client import Client
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from pointsman_cli import bus
 from pointsman_cli.explain import recordings
+from pointsman_cli.tables import borderless, numbers
 from pointsman_cli.words import CommandError, counted, moment
 from pointsman_contracts.message import read_fields
 from pointsman_contracts.money import dollars, nanos
@@ -97,14 +98,10 @@ def cost(row: UsageSum) -> int:
 
 def table(sums: UsageSums, by: tuple[str, ...]) -> Table:
     """The rows, and their total where there are several."""
-    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     keys = [name for name in ("day", *KEYS[:-1]) if name in by]
     counts = [name for name in _COUNTS if name not in _SELDOM or any(getattr(row, name) for row in sums.rows)]
-    for name in keys:
-        shown.add_column(name, overflow="fold", no_wrap=name == "day")
-    for name in counts:
-        shown.add_column(_COUNTS[name], justify="right", no_wrap=True)
-    shown.add_column("cost", justify="right", no_wrap=True)
+    columns = [Column(name, overflow="fold", no_wrap=name == "day") for name in keys]
+    shown = borderless(*columns, *numbers(*(_COUNTS[name] for name in counts), "cost"))
     for row in sums.rows:
         shown.add_row(*(str(getattr(row, name) or "-") for name in keys), *_numbers(row, counts))
     if len(sums.rows) > 1 and not sums.more:

@@ -5,11 +5,12 @@ from datetime import datetime
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from pointsman_cli import bus
 from pointsman_cli.explain import recordings
+from pointsman_cli.tables import borderless, numbers
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.regret import RegretQuery, RegretSum, RegretSums
 
@@ -59,12 +60,9 @@ def plain(row: RegretSum, by: tuple[str, ...]) -> dict[str, str | int]:
 
 def table(sums: RegretSums, by: tuple[str, ...]) -> Table:
     """The rows, the largest regret first, and their total where there are several."""
-    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     keys = [name for name in KEYS if name in by]
-    for name in keys:
-        shown.add_column(name, overflow="fold", no_wrap=name == "hour")
-    for heading in ("requests", "regret", "of it", "mean"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    columns = [Column(name, overflow="fold", no_wrap=name == "hour") for name in keys]
+    shown = borderless(*columns, *numbers("requests", "regret", "of it", "mean"))
     whole = sum(row.regret_us for row in sums.rows)
     order = keys.index("reason") if "reason" in keys else len(keys)
     rows = sorted(sums.rows, key=lambda row: (*(getattr(row, name) for name in keys[:order]), -row.regret_us))

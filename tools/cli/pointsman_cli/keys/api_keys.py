@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 from rich.table import Table
 
+from pointsman_cli.tables import borderless, folding
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.message import JsonValue, fields_of
@@ -106,9 +107,7 @@ def expiry_ms(text: str | None, now: datetime) -> int | None:
 
 def table(records: Iterable[ApiKey], now: datetime) -> Table:
     """One row a key."""
-    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in ("name", "tenant", "budget", "models", "expires", "note"):
-        shown.add_column(name, overflow="fold")
+    shown = borderless(*folding("name", "tenant", "budget", "models", "expires", "note"))
     for record in sorted(records, key=lambda each: (each.tenant, each.id)):
         shown.add_row(
             record.id or "-",

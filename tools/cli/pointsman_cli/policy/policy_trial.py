@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli.config import configuration
 from pointsman_cli.policy.policy_walk import Walk, walk
 from pointsman_cli.policy.sample_request import SampleRequest
+from pointsman_cli.tables import borderless, numbers, unbroken
 from pointsman_contracts.message import fields_of
 
 _STYLES: Final = {"rejected": "bold red", "off": "dim", "not reached": "dim", "bus": "dim", "skipped": "yellow"}
@@ -30,9 +30,7 @@ def trial(file: Path, sample: SampleRequest, console: Console, *, trusted: bool,
 
 
 def _print(found: Walk, console: Console) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for column in ("stage", "mode", "verdict", "ms", "why"):
-        table.add_column(column, no_wrap=column != "why", justify="right" if column == "ms" else "left")
+    table = borderless(*unbroken("stage", "mode", "verdict"), *numbers("ms"), "why")
     for row in found.rows:
         took = "" if row.took_ms is None else f"{row.took_ms:.2f}"
         style = _STYLES.get(row.outcome, "magenta" if row.outcome.startswith("shadow_") else "")
