@@ -2,9 +2,11 @@
 
 The body has Claude Code's form: 97 messages and more, with 20 tools behind them. Each request adds a call and its
 result to the one before. One thread, no bus; CPU of the whole stage, from the body's bytes to the journey, means over
-the same requests in turn: read as a whole, and as an addition to the one before (`GrownBodies`); both as text, and as
-tokens (FOLDER holds a tokenizer; the default is a small one with a template like Llama's, made here, whose tokens are
-shorter than a real one's). The bar is the CPU as an addition, as a share of the body read as a whole, as text.
+the same requests in turn: read as a whole, as one that is kept for the next (`first`), and as an addition to the one
+before (`GrownBodies`); as text, and as tokens (FOLDER holds a tokenizer; the default is a small one with a template
+like Llama's, made here, whose tokens are shorter than a real one's). `known` is an addition whose pieces the tokenizer
+met before: the difference to `addition` is the tokenizer's library, for 2 KB of new text. Bars: the CPU as an addition,
+as a share of the body read as a whole as text, and the CPU of a first body, as a share of one that isn't kept.
 """
 
 import sys
@@ -37,6 +39,7 @@ PATH: Final = "/v1/messages"
 BYTES: Final = 200_000
 TURNS: Final = 48
 BAR: Final = 0.6
+FIRST_BAR: Final = 1.03
 REQUESTS: Final = 24
 
 
@@ -84,34 +87,52 @@ def main(folder: Path) -> int:
     """Print the figures; 1 when the bar is missed."""
     print(f"machine: {machine()}")
     pipeline = Pipeline(load({}), registry(BUILTIN))
-    tokenizer = ModelTokenizer("m", PromptTokenizer(read_folder(folder)), 4 * BYTES)
-    ways = {
-        "text, whole": (None, None),
-        "text, addition": (None, GrownBodies()),
-        "tokens, whole": (tokenizer, None),
-        "tokens, addition": (tokenizer, GrownBodies()),
-    }
-    spent = dict.fromkeys(ways, 0.0)
+    files = read_folder(folder)
+    tokenizer = ModelTokenizer("m", PromptTokenizer(files), 4 * BYTES)
+    # Without a cache of pieces, as for a conversation that wasn't seen before.
+    forgetful = ModelTokenizer("m", PromptTokenizer(files, cache_bytes=0), 4 * BYTES)
+    text, tokens, known = GrownBodies(), GrownBodies(), GrownBodies()
+    spent: dict[str, float] = {}
     size = 0
     for number, raw in enumerate(bodies(REQUESTS)):
+        ways = {
+            "text, whole": (None, None),
+            "text, first": (None, GrownBodies()),
+            "text, addition": (None, text),
+            "tokens, whole": (forgetful, None),
+            "tokens, first": (forgetful, GrownBodies()),
+            "tokens, addition": (tokenizer, tokens),
+            "tokens, known": (tokenizer, known),
+        }
+        if number % 2:
+            # The first one finds colder caches.
+            ways = {name: ways[name] for name in ("text, first", "text, whole", *ways)}
         found: dict[str, bytes] = {}
-        for name, (reader, kept) in ways.items():
+        for name, (model, kept) in ways.items():
             began = time.process_time()
-            journey = stage(pipeline, reader, raw, kept)
+            journey = stage(pipeline, model, raw, kept)
             if number >= REQUESTS // 4:
-                spent[name] += time.process_time() - began
+                spent[name] = spent.get(name, 0.0) + time.process_time() - began
             found[name] = bytes(journey.request.blocks)
-        if found["text, whole"] != found["text, addition"] or found["tokens, whole"] != found["tokens, addition"]:
-            raise AssertionError("both ways must name the same blocks")
+        for kind in ("text", "tokens"):
+            if len({blocks for name, blocks in found.items() if name.startswith(kind)}) > 1:
+                raise AssertionError("all ways must name the same blocks")
         size = len(raw)
     print(f"{size // 1000} KB")
     whole = spent["text, whole"]
     for name, took in spent.items():
         each = took / (REQUESTS - REQUESTS // 4) * 1e6
         print(f"  {name:<18} {each:8.0f} us   {took / whole:.2f}")
-    kept_bar = spent["text, addition"] / whole <= BAR
-    print(f"bar: {spent['text, addition'] / whole:.2f} of {BAR:g}: {'kept' if kept_bar else 'MISSED'}")
-    return 0 if kept_bar else 1
+    bars = [
+        ("text, addition", "text, whole", BAR),
+        ("tokens, addition", "text, whole", BAR),
+        ("text, first", "text, whole", FIRST_BAR),
+        ("tokens, first", "tokens, whole", FIRST_BAR),
+    ]
+    for name, base, bar in bars:
+        ratio = spent[name] / spent[base]
+        print(f"bar: {name:<16} / {base:<13} {ratio:.2f} of {bar:g}: {'kept' if ratio <= bar else 'MISSED'}")
+    return 0 if all(spent[name] / spent[base] <= bar for name, base, bar in bars) else 1
 
 
 if __name__ == "__main__":

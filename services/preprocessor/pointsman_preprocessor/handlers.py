@@ -94,6 +94,12 @@ class Handlers:
             ["outcome"],
             registry=registry,
         )
+        self._rendered: Final = Counter(
+            "pointsman_preprocess_renders",
+            "Tokenized prompts: rendered whole, or only what they add to the conversation's last one.",
+            ["part"],
+            registry=registry,
+        )
         self._verdicts: Final = VerdictMetrics(registry)
         self._told: Final[set[tuple[str, str]]] = set()
 
@@ -249,6 +255,7 @@ class Handlers:
             facts = pipeline.build_facts(incoming)
             return depart(incoming, facts, self._report(incoming, hop, note), note if error.failed else "")
         self._tokenized.labels("tokenized").inc()
+        self._rendered.labels("added" if prompt.added else "whole").inc()
         incoming.tokens = pipeline.token_readers.tokens_for_edge(incoming, prompt)
         facts = pipeline.build_facts(incoming, prompt)
         incoming.end = pipeline.end_for_edge(incoming, facts, prompt)

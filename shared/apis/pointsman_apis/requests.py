@@ -92,16 +92,18 @@ def parse(
     if api.passed:
         return _passed(route, raw, max_values, content_type)
     text: bytes | None = None
+    starts: dict[int, int] = {}
     if bodies is not None and len(raw) >= LEAST_BYTES and api.template is not None and api.conversation != "prompt":
         text = bytes(raw)
-        grown = bodies.find_grown(api.name, text)
+        grown = bodies.find_grown(api.name, text, starts)
         body = None if grown is None else _read_grown(api, text, grown, bodies, max_values)
         if body is not None:
             return body
     document = decode(raw, max_values)
     body = _read(api, raw, document)
     if text is not None and bodies is not None and not body.media and isinstance(document.get(api.conversation), list):
-        body.kept = bodies.keep_body(api.name, text, document, api.conversation, _prelude(body.view))
+        member, head = api.conversation, body.view.head
+        body.kept = bodies.keep_body(api.name, text, document, member=member, head=head, starts=starts)
     return body
 
 
@@ -161,11 +163,6 @@ def _read_grown(api: Api, text: bytes, grown: Grown, bodies: GrownBodies, max_va
         return None
     body.kept = bodies.keep_grown(text, grown, document, [orjson.dumps(item) for item in fresh])
     return body
-
-
-def _prelude(view: View) -> bytes:
-    head = view.head
-    return written(head)[AROUND:-AROUND] if head and head.count(None) < len(head) else b""
 
 
 def model_of(config: Config, body: StructuredBody) -> str:

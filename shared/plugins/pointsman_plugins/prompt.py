@@ -47,6 +47,8 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     """`BYTES_PER_TOKEN` bytes to a token; empty when the API keeps no prefix."""
     tokens: int
     exact: bool = False
+    added: bool = False
+    """Whether only what it adds to the conversation's last prompt was rendered and tokenized."""
 
 
 def prompt_of(body: StructuredBody) -> Prompt:
@@ -56,8 +58,8 @@ def prompt_of(body: StructuredBody) -> Prompt:
     if messages is None:
         prompt = _texts(view.prompts or [""], keeps_prefix=body.api.keeps_prefix)
         return prompt if not body.media else _with_media(prompt, len(body.media))
-    if body.kept is not None:
-        stream = body.kept.prompt
+    if body.kept is not None and body.kept.parts is not None:
+        stream = body.kept.parts.prompt
         return Prompt(stream if body.api.keeps_prefix else b"", -(-len(stream) // BYTES_PER_TOKEN))
     if body.media:
         messages = [_without_media(message) for message in messages]
@@ -137,7 +139,7 @@ def _count_equal(former: bytes, stream: bytes) -> int:
     low, high = 0, min(len(former), len(stream)) // _STEP
     while low < high:
         middle = (low + high + 1) // 2
-        if former[low * _STEP : middle * _STEP] == stream[low * _STEP : middle * _STEP]:
+        if stream.startswith(former[low * _STEP : middle * _STEP], low * _STEP):
             low = middle
         else:
             high = middle - 1

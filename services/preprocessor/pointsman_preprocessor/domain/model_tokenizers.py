@@ -31,11 +31,14 @@ class ModelTokenizer(NamedTuple):
         body = incoming.body
         memo = None if body.kept is None else body.kept.memo
         if body.api.template == "chat":
-            return _of_tokens(self.tokenizer.tokenize_chat(incoming.field, memo))
+            stream = self.tokenizer.tokenize_chat(incoming.field, memo)
+            return _of_tokens(stream, added=self.tokenizer.has_added(memo))
         if body.api.template == "messages":
-            return _of_tokens(self.tokenizer.tokenize_messages(incoming.field, memo))
+            stream = self.tokenizer.tokenize_messages(incoming.field, memo)
+            return _of_tokens(stream, added=self.tokenizer.has_added(memo))
         if body.api.template == "responses":
-            return _of_tokens(self.tokenizer.tokenize_response(incoming.field, memo))
+            stream = self.tokenizer.tokenize_response(incoming.field, memo)
+            return _of_tokens(stream, added=self.tokenizer.has_added(memo))
         if body.api.template == "text":
             edited = incoming.field("prompt")
             if isinstance(edited, str):
@@ -82,8 +85,8 @@ class ModelTokenizers:
         return self._of_model.get(model, self._otherwise)
 
 
-def _of_tokens(stream: bytes) -> Prompt:
-    return Prompt(stream, len(stream) // BYTES_PER_TOKEN, exact=True)
+def _of_tokens(stream: bytes, *, added: bool = False) -> Prompt:
+    return Prompt(stream, len(stream) // BYTES_PER_TOKEN, exact=True, added=added)
 
 
 ROUTING_REQUEST: Final = "x-routing-request"

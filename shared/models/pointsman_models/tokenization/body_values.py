@@ -1,6 +1,7 @@
 """Values of a request's body, by the shape that they must have."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import is_
 from typing import cast
 
 from pointsman_models.tokenization.failure import NotTokenized
@@ -21,3 +22,9 @@ def object_at(value: object, where: str) -> Json:
     if not isinstance(value, dict):
         raise NotTokenized("shape", f"{where}: not an object")
     return cast("Json", value)
+
+
+def count_same(former: Sequence[object], now: Sequence[object]) -> int:
+    """Leading items that are the same objects."""
+    same = list(map(is_, former, now))
+    return len(same) if all(same) else same.index(False)

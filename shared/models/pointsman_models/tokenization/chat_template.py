@@ -10,10 +10,10 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Final, cast
 
-from jinja2 import TemplateError, nodes
+from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -23,6 +23,8 @@ from pointsman_models.tokenization.bounded_table import BoundedTable
 from pointsman_models.tokenization.content_format import ContentFormat, content_format_of
 from pointsman_models.tokenization.failure import NotTokenized
 from pointsman_models.tokenization.known_values import KnownValues
+from pointsman_models.tokenization.loop_run import LoopRun
+from pointsman_models.tokenization.message_loop import rewrite_loop
 from pointsman_models.tokenization.segments import ENTRY_BYTES
 
 WRITTEN_BYTES: Final = 16 * 2**20
@@ -103,7 +105,8 @@ class ChatTemplate:
         template. Raises NotTokenized."""
         if continue_final_message and add_generation_prompt:
             raise NotTokenized("template", "continue_final_message and add_generation_prompt exclude each other")
-        chat = (known or KnownValues()).named.map_inputs(messages, _with_reasoning)
+        known = known or KnownValues()
+        chat = known.named.map_inputs(messages, _with_reasoning)
         final = self._open_end(chat) if continue_final_message else ""
         names = {
             **variables,
@@ -113,10 +116,27 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            text = self._template.render(names)
+            text = self._render_kept(names, known) if known.kept else self._template.render(names)
         except Exception as error:  # noqa: BLE001 - a template may raise whatever Python can
             raise NotTokenized("template", f"the chat template failed: {_quoteless(error)}", failed=True) from None
         return _cut_at_end(text, final) if continue_final_message else text
+
+    def _render_kept(self, names: dict[str, object], known: KnownValues) -> str:
+        """Render for a conversation that is kept: of messages that it had before nothing is rendered again, where the
+        template allows it."""
+        if self._looping is None:
+            known.rendered_whole = True
+            return self._template.render(names)
+        run = LoopRun(self._looping, _environment(), known.loop)
+        text = run.render(names)
+        known.loop, known.rendered_whole = run.record, not run.passes
+        return text
+
+    @cached_property
+    def _looping(self) -> Template | None:
+        """The template with its loop rewritten; None for one whose loop reads what can't be known again."""
+        tree = _environment().parse(self._source)
+        return _environment().from_string(tree) if rewrite_loop(tree) else None
 
     def _open_end(self, chat: list[Json]) -> str:
         """Marks where the final message ends; returns its text."""

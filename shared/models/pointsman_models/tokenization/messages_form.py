@@ -31,21 +31,23 @@ class MessagesForm:
     def read_body(self, field: Field, known: KnownValues) -> Json:
         """The fields of the chat. `known`: results of the conversation's earlier requests. Raises NotTokenized for a
         body that an engine refuses, or whose form isn't known."""
-        messages = [object_at(each, "messages") for each in _items(field("messages"))]
-        merges = self._merge_system() if any(each.get("role") == "system" for each in messages) else False
-        chat: list[Json] = []
-        system = _system_texts(field("system"))
+        messages = _items(field("messages"))
+        made = known.messages.map_inputs(messages, lambda message: _as_chat(object_at(message, "messages")))
+        # A message of the system may change the tools without being one of the chat.
+        of_system = [cast("Json", each) for each in messages if cast("Json", each).get("role") == "system"]
+        merges = bool(of_system) and self._merge_system()
         if merges:
-            system += [text for each in messages if each.get("role") == "system" for text in _texts_of_system(each)]
-        if system:
-            chat.append({"role": "system", "content": "".join(system)})
-        for made in known.messages.map_inputs(messages, lambda message: _as_chat(object_at(message, "messages"))):
-            chat += made if not merges or not made or made[0]["role"] != "system" else ()
+            texts = _system_texts(field("system")) + [text for each in of_system for text in _texts_of_system(each)]
+            chat = _as_first(texts)
+        else:
+            chat = [*known.first.map_input(field("system"), lambda given: _as_first(_system_texts(given)))]
+        for each in made:
+            chat += each if not merges or not each or each[0]["role"] != "system" else ()
         return {
             "messages": chat,
-            "tools": known.tools.map_input(field("tools"), lambda given: _tools(given, messages))
-            if all(each.get("role") != "system" for each in messages)
-            else _tools(field("tools"), messages),
+            "tools": _tools(field("tools"), of_system)
+            if of_system
+            else known.tools.map_input(field("tools"), lambda given: _tools(given, [])),
             "reasoning_effort": self._effort(field("thinking"), field("output_config")),
             "chat_template_kwargs": field("chat_template_kwargs"),
         }
@@ -89,6 +91,11 @@ def _probed(template: ChatTemplate, effort: str) -> str | None:
         return template.render([{**_PROBE[0], "content": content}], variables=variables)
     except NotTokenized:
         return None
+
+
+def _as_first(texts: list[str]) -> list[Json]:
+    """The texts of the system as the chat's first message; empty without any."""
+    return [{"role": "system", "content": "".join(texts)}] if texts else []
 
 
 def _system_texts(system: object) -> list[str]:

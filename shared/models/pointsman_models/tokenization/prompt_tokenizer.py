@@ -99,6 +99,10 @@ class PromptTokenizer:
 
         self._of_request: Final = of_request
 
+    def has_added(self, memo: Memo | None) -> bool:
+        """Whether only the addition to the conversation's last prompt was rendered for the prompt after it."""
+        return not find_known_values(memo, self).rendered_whole
+
     def tokenize_chat(self, field: Field, memo: Memo | None = None) -> bytes:
         """Token ids (4 bytes each, little-endian) of a chat completion. `memo`: of its conversation. Raises
         NotTokenized."""
@@ -115,14 +119,15 @@ class PromptTokenizer:
         chat = read_responses_body(field, known).get
         # vLLM 0.32 adds the tokenizer's special tokens, though the template has its own: `build_tok_params` of a chat
         # leaves them out, and that of a response doesn't.
-        return self._encode(self.render(chat, known, calls_as_given=True), special=True, field=chat)
+        return self._encode(self.render(chat, known, calls_as_given=True), special=True, field=chat, known=known)
 
     def tokenize_completion(self, text: str, field: Field) -> bytes:
         """Token ids of a text completion. Raises NotTokenized."""
         return self._encode(text, special=field("add_special_tokens") is not False, field=field)
 
     def _tokenize_chat(self, field: Field, known: KnownValues) -> bytes:
-        return self._encode(self.render(field, known), special=field("add_special_tokens") is True, field=field)
+        special = field("add_special_tokens") is True
+        return self._encode(self.render(field, known), special=special, field=field, known=known)
 
     def render(self, field: Field, known: KnownValues | None = None, *, calls_as_given: bool = False) -> str:
         """The text of a chat completion's prompt. `known`: results of the conversation's earlier requests;
@@ -165,15 +170,20 @@ class PromptTokenizer:
             raise NotTokenized("no_template", "the tokenizer has no chat template", failed=True)
         return template
 
-    def _encode(self, text: str, *, special: bool, field: Field) -> bytes:
+    def _encode(self, text: str, *, special: bool, field: Field, known: KnownValues | None = None) -> bytes:
         if field("truncate_prompt_tokens") is not None:
             raise NotTokenized("truncated", "truncate_prompt_tokens: the engine cuts the prompt")
-        if not special:
-            return self.encoder.encode_text(text)
-        if self._around is None:
+        if special and self._around is None:
             return little_endian(self._tokenizer.encode(text, add_special_tokens=True).ids)
+        if known is None or not known.kept:
+            ids = self.encoder.encode_text(text)
+        else:
+            known.encoded = self.encoder.encode_next(text, known.encoded)
+            ids = known.encoded.ids
+        if not special or self._around is None:
+            return ids
         before, behind = self._around
-        return before + self.encoder.encode_text(text) + behind
+        return before + ids + behind
 
     def _tokens_around(self) -> tuple[bytes, bytes] | None:
         """Special tokens that the tokenizer adds before and after a sequence. None when it changes the sequence."""

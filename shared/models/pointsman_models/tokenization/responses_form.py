@@ -4,9 +4,10 @@ Source: vLLM 0.32 `entrypoints/openai/responses/utils.py` (`construct_input_mess
 `protocol.py` (`build_chat_params`) and `tool_parsers/utils.py` (`get_function_tools`).
 """
 
+from bisect import bisect_left
 from typing import Final, cast
 
-from pointsman_models.tokenization.body_values import Field, Json, list_or_none, object_at
+from pointsman_models.tokenization.body_values import Field, Json, count_same, list_or_none, object_at
 from pointsman_models.tokenization.failure import NotTokenized
 from pointsman_models.tokenization.known_values import KnownValues
 
@@ -29,19 +30,13 @@ def read_responses_body(field: Field, known: KnownValues) -> Json:
         if field(name) is not None:
             raise NotTokenized("stored", f"{name}: the engine has the turns before")
     given = field("input")
-    chat: list[Json] = []
-    instructions = field("instructions")
-    if instructions:
-        chat.append({"role": "system", "content": instructions})
+    chat = [*known.first.map_input(field("instructions"), _as_first)]
     goes_on = False
     listed = list_or_none(given)
     if listed is not None:
         items = [object_at(each, "input") for each in listed]
         # Only items are joined; the instructions are the first message in any case.
-        made: list[Json] = []
-        for item in items:
-            _add_item(item, made)
-        chat += made
+        chat += _as_chat(items, known)
         last = items[-1] if items else {}
         goes_on = last.get("type", "message") in ("message", "reasoning") and last.get("status") in _OPEN
     else:
@@ -55,6 +50,25 @@ def read_responses_body(field: Field, known: KnownValues) -> Json:
         "add_generation_prompt": not goes_on,
         "continue_final_message": goes_on,
     }
+
+
+def _as_first(instructions: object) -> list[Json]:
+    return [{"role": "system", "content": instructions}] if instructions else []
+
+
+def _as_chat(items: list[Json], known: KnownValues) -> list[Json]:
+    """Items as messages. Later items change only the last message: those before it are known again."""
+    former, chat, counts = known.joined
+    same = count_same(former, items)
+    # The item that began the last message which they have in common.
+    begin = bisect_left(counts, counts[same - 1]) if same else 0
+    counts = counts[:begin]
+    chat = chat[: counts[-1] if counts else 0]
+    for item in items[begin:]:
+        _add_item(item, chat)
+        counts.append(len(chat))
+    known.joined = items, chat, counts
+    return chat
 
 
 def _add_item(item: Json, chat: list[Json]) -> None:

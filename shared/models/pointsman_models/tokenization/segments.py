@@ -9,8 +9,10 @@ import re
 import sys
 import threading
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Final, cast
+from itertools import accumulate
+from typing import Final, NamedTuple, cast
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -26,6 +28,17 @@ _ANYWHERE: Final = frozenset(
     }
 )  # fmt: skip
 """Pre-tokenizers to which it makes no difference where in a text a piece is."""
+
+
+class EncodedText(NamedTuple):
+    """A text, its tokens, and the places at which it was cut."""
+
+    text: str
+    ids: bytes
+    ends: list[int]
+    """Ends of its pieces, in characters."""
+    id_ends: list[int]
+    """Ends of the pieces' tokens, in bytes."""
 
 
 class SegmentEncoder:
@@ -44,17 +57,35 @@ class SegmentEncoder:
 
     def encode_text(self, text: str) -> bytes:
         """Token ids, 4 bytes each, little-endian; without the tokens that only whole sequences get."""
-        pieces = self._pieces(text)
+        return b"".join(self._encode_pieces(self._pieces(text)))
+
+    def encode_next(self, text: str, former: EncodedText | None) -> EncodedText:
+        """As `encode_text`. `former`: an earlier text; what both begin with isn't looked at again, from the last cut
+        on."""
+        cuts = 0 if former is None else bisect_right(former.ends, _count_equal(former.text, text))
+        if former is None or not cuts:
+            start, ids, ends, id_ends = 0, memoryview(b""), list[int](), list[int]()
+        else:
+            ends, id_ends = former.ends[:cuts], former.id_ends[:cuts]
+            start, ids = ends[-1], memoryview(former.ids)[: id_ends[-1]]
+        pieces = self._pieces(text[start:])
+        encoded = self._encode_pieces(pieces)
+        # The last piece needn't end at a cut.
+        ends += [start + end for end in accumulate(map(len, pieces[:-1]))]
+        id_ends += [len(ids) + end for end in accumulate(map(len, encoded[:-1]))]
+        return EncodedText(text, b"".join([ids, *encoded]), ends, id_ends)
+
+    def _encode_pieces(self, pieces: list[str]) -> list[bytes]:
         with self._lock:
             encoded = [self._look_up(piece) for piece in pieces]
         missing = list(dict.fromkeys(piece for piece, ids in zip(pieces, encoded, strict=True) if ids is None))
         if not missing:
-            return b"".join(cast("list[bytes]", encoded))
+            return cast("list[bytes]", encoded)
         found = dict(zip(missing, self._encode(missing), strict=True))
         with self._lock:
             for piece, ids in found.items():
                 self._cached.keep(piece, ids)
-        return b"".join([found[piece] if ids is None else ids for piece, ids in zip(pieces, encoded, strict=True)])
+        return [found[piece] if ids is None else ids for piece, ids in zip(pieces, encoded, strict=True)]
 
     def _pieces(self, text: str) -> list[str]:
         if self._cut is None:
@@ -79,6 +110,18 @@ class SegmentEncoder:
         else:
             self.hits += len(piece)
         return ids
+
+
+def _count_equal(former: str, text: str) -> int:
+    """Characters that both begin with."""
+    low, high = 0, min(len(former), len(text))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if text.startswith(former[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def little_endian(ids: list[int]) -> bytes:
