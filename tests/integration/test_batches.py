@@ -18,6 +18,7 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import eventually
+from pointsman_testing.ended_batch import ended_batch
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import Stack, StackFactory
 
@@ -60,22 +61,10 @@ async def create(ai: openai.AsyncOpenAI, *lines: str) -> Batch:
     return await ai.batches.create(input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h")
 
 
-async def ended(ai: openai.AsyncOpenAI, batch: str) -> Batch:
-    found: list[Batch] = []
-
-    async def is_over() -> bool:
-        now = await ai.batches.retrieve(batch)
-        found.append(now)
-        return now.status in ("completed", "failed", "expired", "cancelled")
-
-    await eventually(is_over, timeout=60)
-    return found[-1]
-
-
 @pytest.mark.requirement("BATCH-1")
 async def test_a_batch_of_a_hundred_lines_is_answered_once_each(ai: openai.AsyncOpenAI) -> None:
     batch = await create(ai, *(line(number) for number in range(100)))
-    over = await ended(ai, batch.id)
+    over = await ended_batch(ai, batch.id)
     assert over.status == "completed", over
     assert over.request_counts is not None
     assert (over.request_counts.total, over.request_counts.completed, over.request_counts.failed) == (100, 100, 0)
@@ -90,7 +79,7 @@ async def test_a_batch_of_a_hundred_lines_is_answered_once_each(ai: openai.Async
 
 async def test_the_output_of_a_batch_is_listed_and_belongs_to_its_sender(ai: openai.AsyncOpenAI) -> None:
     """BerriAI/litellm #41753: batch output files are invisible to the list of files."""
-    over = await ended(ai, (await create(ai, line(1))).id)
+    over = await ended_batch(ai, (await create(ai, line(1))).id)
     files = [each async for each in ai.files.list()]
     assert {over.input_file_id, over.output_file_id} <= {each.id for each in files}
     assert [each.id async for each in ai.files.list(purpose="batch_output") if each.id == over.output_file_id]
@@ -103,14 +92,14 @@ async def test_the_output_of_a_batch_is_listed_and_belongs_to_its_sender(ai: ope
 async def test_lines_that_fail_are_in_the_error_file_alone(ai: openai.AsyncOpenAI) -> None:
     """BerriAI/litellm #33987, #37457: a batch of errors has no output, and one bad line spoils no other."""
     strange = line(1, body={"model": "gpt-9", "messages": [{"role": "user", "content": "x"}]})
-    over = await ended(ai, (await create(ai, strange, line(2))).id)
+    over = await ended_batch(ai, (await create(ai, strange, line(2))).id)
     assert over.status == "completed"
     assert over.error_file_id is not None
     assert over.request_counts is not None
     assert (over.request_counts.completed, over.request_counts.failed) == (1, 1)
     [error] = [json.loads(each) for each in (await ai.files.content(over.error_file_id)).text.splitlines()]
     assert (error["custom_id"], error["response"]["status_code"]) == ("line-1", 404)
-    over = await ended(ai, (await create(ai, strange)).id)
+    over = await ended_batch(ai, (await create(ai, strange)).id)
     assert (over.status, over.output_file_id) == ("completed", None)
 
 
@@ -129,7 +118,7 @@ async def test_lines_that_fail_are_in_the_error_file_alone(ai: openai.AsyncOpenA
 async def test_a_wrong_line_is_named_with_its_number_and_field(
     ai: openai.AsyncOpenAI, second: str, code: str, param: str | None
 ) -> None:
-    over = await ended(ai, (await create(ai, line(0), second)).id)
+    over = await ended_batch(ai, (await create(ai, line(0), second)).id)
     assert over.status == "failed"
     assert over.errors is not None
     assert over.errors.data is not None
@@ -142,7 +131,7 @@ async def test_what_no_batch_can_be_of_is_refused_at_once(ai: openai.AsyncOpenAI
         await ai.files.create(file=file_of(line(1)), purpose="vision")
     with pytest.raises(openai.BadRequestError, match="no file"):
         await ai.batches.create(input_file_id="file-nowhere", endpoint=ENDPOINT, completion_window="24h")
-    over = await ended(ai, (await create(ai, line(1))).id)
+    over = await ended_batch(ai, (await create(ai, line(1))).id)
     assert over.output_file_id is not None
     with pytest.raises(openai.BadRequestError, match="purpose"):
         await ai.batches.create(input_file_id=over.output_file_id, endpoint=ENDPOINT, completion_window="24h")
@@ -153,7 +142,7 @@ async def test_a_cancelled_batch_keeps_its_answers_and_names_the_other_lines(ai:
     batch = await create(ai, *lines)
     cancelled = await ai.batches.cancel(batch.id)
     assert cancelled.status in ("cancelling", "cancelled")
-    over = await ended(ai, batch.id)
+    over = await ended_batch(ai, batch.id)
     assert over.status == "cancelled"
     texts = [
         (await ai.files.content(file)).text for file in (over.output_file_id, over.error_file_id) if file is not None

@@ -23,6 +23,7 @@ from pointsman_contracts.subjects import ANY, REST, subject
 from pointsman_contracts.usage import UsageRecord
 from pointsman_contracts.work import WORK_RESULTS_STREAM, WorkItem, WorkResult
 from pointsman_testing import eventually
+from pointsman_testing.ended_batch import ended_batch
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import Stack, StackFactory
 
@@ -173,11 +174,8 @@ async def test_each_line_has_one_result_and_one_charge_whichever_process_is_kill
             stack.services[service][index].kill()
             await stack.restart(service, index)
 
-        async def is_over() -> bool:
-            return (await ai.batches.retrieve(batch.id)).status == "completed"
-
-        await eventually(is_over, timeout=90)
-        over = await ai.batches.retrieve(batch.id)
+        over = await ended_batch(ai, batch.id)
+        assert over.status == "completed"
         assert over.output_file_id is not None
         documents = [json.loads(each) for each in (await ai.files.content(over.output_file_id)).text.splitlines()]
         assert [each["custom_id"] for each in documents] == [f"line-{number}" for number in range(LINES)]

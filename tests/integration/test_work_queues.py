@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from pointsman_contracts.subjects import REST, subject
 from pointsman_contracts.work import WORK_RESULTS_STREAM, WorkItem, WorkResult
 from pointsman_testing import eventually
+from pointsman_testing.ended_batch import ended_batch
 from pointsman_testing.stack import Stack, StackFactory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -71,15 +72,11 @@ async def test_a_queue_whose_tenant_is_at_its_limit_keeps_no_other_queue_and_no_
     async def has_results() -> bool:
         return await results(FREE) == 5
 
-    await eventually(has_results, timeout=20)
+    await eventually(has_results)
     async with openai.AsyncOpenAI(base_url=f"{stack.door}/v1", api_key=KEY, max_retries=8) as ai:
         document = {"custom_id": "a", "method": "POST", "url": ENDPOINT, "body": BODY}
         file = await ai.files.create(file=("lines.jsonl", json.dumps(document).encode()), purpose="batch")
         batch = await ai.batches.create(input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h")
-
-        async def is_over() -> bool:
-            return (await ai.batches.retrieve(batch.id)).status == "completed"
-
-        await eventually(is_over, timeout=20)
+        assert (await ended_batch(ai, batch.id)).status == "completed"
     assert await results(LIMITED) == 20
     await client.close()
