@@ -5,7 +5,6 @@ An event may come twice, late, or not at all: each request is one turn, and a nu
 """
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, NamedTuple
@@ -288,11 +287,3 @@ class AgentSessions:
             session.agent = named.agent.name
             session.parent = named.agent.parent
         return session
-
-
-def gather_sessions(events: Iterable[Event]) -> AgentSessions:
-    """The sessions of these events."""
-    found = AgentSessions()
-    for event in events:
-        found.take_event(event)
-    return found

@@ -1,6 +1,7 @@
 """Sessions gathered from events are right whatever comes late, twice, or not at all, and their memory is bounded."""
 
 import random
+from collections.abc import Iterable
 from typing import Final
 
 from hypothesis import given, settings
@@ -13,11 +14,19 @@ from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.session import RequestSession, SessionMoved, SessionTurn
 from pointsman_core import agent_sessions
-from pointsman_core.agent_sessions import NEEDLE, AgentSessions, WantedSessions, gather_sessions
+from pointsman_core.agent_sessions import NEEDLE, AgentSessions, WantedSessions
 from pointsman_core.request_events import Event
 from pointsman_testing.builders import scheduled
 
 EVERY: Final = WantedSessions()
+
+
+def gather_sessions(events: Iterable[Event]) -> AgentSessions:
+    """The sessions of these events."""
+    found = AgentSessions()
+    for event in events:
+        found.take_event(event)
+    return found
 
 
 def named(name: str = "s1", agent: str | None = "codex", parent: str | None = None) -> RequestSession:

@@ -106,5 +106,3 @@ MARKED_BY: Final = frozenset(
     (*SESSION_HEADERS, *(name for agent in KNOWN for name, _ in agent.marks if name not in _COMMON))
 )
 """Headers that only a request with a session has."""
-FIELDS_OF_SESSIONS: Final = frozenset(path.partition(".")[0] for path in SESSION_FIELDS)
-"""Fields of the top level that may name a session."""
