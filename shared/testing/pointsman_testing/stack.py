@@ -36,6 +36,8 @@ class ServedPool(NamedTuple):
     loras: tuple[str, ...] = ("sql-lora",)
     ranks: int = 1
     """Data-parallel ranks of each engine."""
+    options: tuple[str, ...] = ()
+    """Further options of `pointsman-simulator serve`."""
 
 
 class KvTelling(NamedTuple):
@@ -102,7 +104,7 @@ class EngineProcess:
             "--port-file", str(port_file), "--admin-port", "0", "--admin-port-file", str(admin_file),
             "--speedup", str(self._speedup), "--data-parallel-size", str(self._served.ranks),
             *(part for model in self._served.models for part in ("--model", model)),
-            *(part for lora in self._served.loras for part in ("--lora", lora)), *options,
+            *(part for lora in self._served.loras for part in ("--lora", lora)), *self._served.options, *options,
         )  # fmt: skip
         await eventually(lambda: port_file.exists() and admin_file.exists(), timeout=READY_TIMEOUT_S)
         self._port = int(port_file.read_text())

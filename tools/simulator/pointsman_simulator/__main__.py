@@ -83,6 +83,10 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--kv-replay", metavar="ENDPOINT", help="and send them again here on request")
     parser.add_argument("--kv-file", type=Path, help="write both endpoints here, a line each")
+    parser.add_argument(
+        "--enable-sleep-mode", action="store_true", help="has /sleep, /wake_up and /is_sleeping, as vLLM"
+    )
+    parser.add_argument("--wake-s", type=float, default=0.0, help="to wake up (%(default)s)")
     parser.add_argument("--drain-s", type=float, default=ServerConfig(model).drain_s)
     parser.add_argument("--instant", action="store_true", help="the same as the command `fixed`")
     parser.add_argument("--tokens", type=int, default=16, help="with --instant: tokens of an answer")
@@ -139,6 +143,8 @@ def _server_config(options: argparse.Namespace, models: tuple[str, ...]) -> Serv
         tokenizer=options.tokenizer,
         kv_events=options.kv_events,
         kv_replay=options.kv_replay,
+        sleep_mode=options.enable_sleep_mode,
+        wake_s=options.wake_s,
     )
 
 

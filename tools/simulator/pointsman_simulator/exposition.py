@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from pointsman_simulator.engine import EngineModel, PassResult
+from pointsman_simulator.sleep_mode import LEVELS, SleepMode
 
 _TTFT_BUCKETS: Final = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5)
 _TTFT_BUCKETS_LONG: Final = (10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
@@ -26,7 +27,8 @@ class SimulatedMetrics(Collector):
     first name, as in vLLM with several served names: readers take samples of one engine for twins.
     """
 
-    def __init__(self, ranks: Sequence[EngineModel], models: tuple[str, ...]) -> None:
+    def __init__(self, ranks: Sequence[EngineModel], models: tuple[str, ...], sleep: SleepMode) -> None:
+        self._sleep = sleep
         self.hidden: frozenset[int] = frozenset()
         """Ranks that are left out of what is read from the engine."""
         self.idle: frozenset[int] = frozenset()
@@ -76,8 +78,8 @@ class SimulatedMetrics(Collector):
         yield self._gauge("kv_cache_usage_perc", lambda rank: rank.kv_usage, "KV-cache usage; 1 is full.")
         sleep = GaugeMetricFamily("vllm:engine_sleep_state", "Sleep.", labels=[*_LABELS, "sleep_state"])
         for number, _ in self._shown():
-            for state in ("awake", "weights_offloaded", "discard_all"):
-                sleep.add_metric([self._models[0], str(number), state], float(state == "awake"))
+            for state, level in LEVELS.items():
+                sleep.add_metric([self._models[0], str(number), state], float(level == self._sleep.level))
         yield sleep
         yield self._counter(
             "prefix_cache_queries", lambda rank: rank.counters.prompt_tokens, "Prompt tokens looked up."

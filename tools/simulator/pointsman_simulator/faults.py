@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 FaultKind: TypeAlias = Literal[
-    "refuse", "stall", "stall-all", "slow", "error", "cut", "die", "ignore-rank", "stall-rank", "hide-rank", "idle-rank"
-]
+    "refuse", "stall", "stall-all", "slow", "error", "cut", "die", "ignore-rank", "stall-rank", "hide-rank",
+    "idle-rank", "wake-hang", "wake-ignored", "wake-short",
+]  # fmt: skip
 
 _VALUES: Final[dict[FaultKind, str | None]] = {
     "refuse": None,
@@ -21,6 +22,9 @@ _VALUES: Final[dict[FaultKind, str | None]] = {
     "stall-rank": "rank",
     "hide-rank": "rank",
     "idle-rank": "rank",
+    "wake-hang": None,
+    "wake-ignored": None,
+    "wake-short": None,
 }
 _WHOLE: Final = ("cut", "die", "stall-rank", "hide-rank", "idle-rank")
 _PER_REQUEST: Final = ("stall", "stall-all", "error", "cut", "die")
@@ -29,7 +33,8 @@ HELP: Final = (
     "refuse (connections are refused) | stall (inference is accepted, never answered) | stall-all (health and metrics "
     "too) | slow=FACTOR | error=STATUS | cut=TOKENS (connection cut after) | die=TOKENS (process ends after) | "
     "ignore-rank (the header counts for nothing) | stall-rank=RANK | hide-rank=RANK (not among its metrics) | "
-    "idle-rank=RANK (no requests among its metrics); "
+    "idle-rank=RANK (no requests among its metrics) | wake-hang (/wake_up doesn't answer) | wake-ignored (it answers "
+    "200 and sleeps on) | wake-short (it sleeps again at once); "
     "stall, error, cut and die take @SHARE, the share of requests they hit"
 )
 
@@ -82,17 +87,20 @@ class FaultPlan:
             if fault.kind in _PER_REQUEST and (fault.share >= 1 or self._random.random() < fault.share)
         }
 
+    def has(self, kind: FaultKind) -> bool:
+        return any(fault.kind == kind for fault in self.faults)
+
     @property
     def refuses(self) -> bool:
-        return any(fault.kind == "refuse" for fault in self.faults)
+        return self.has("refuse")
 
     @property
     def stalls_everything(self) -> bool:
-        return any(fault.kind == "stall-all" for fault in self.faults)
+        return self.has("stall-all")
 
     @property
     def ignores_ranks(self) -> bool:
-        return any(fault.kind == "ignore-rank" for fault in self.faults)
+        return self.has("ignore-rank")
 
     def list_ranks(self, kind: FaultKind) -> frozenset[int]:
         """The numbers of the ranks that have this fault."""

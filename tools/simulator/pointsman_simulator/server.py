@@ -16,6 +16,7 @@ from pointsman_simulator.exposition import SimulatedMetrics
 from pointsman_simulator.faults import Fault, FaultPlan, parse_fault
 from pointsman_simulator.inference import Inference, ModelConfig, stall
 from pointsman_simulator.rank import EngineRank
+from pointsman_simulator.sleep_mode import SleepMode
 from pointsman_simulator.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class ServerConfig:
     """ZeroMQ endpoint of the first rank's KV events, e.g. `tcp://127.0.0.1:*`; None publishes none."""
     kv_replay: str | None = None
     """Endpoint that sends them again on request."""
+    sleep_mode: bool = False
+    """Whether it has vLLM's paths for sleeping and waking."""
+    wake_s: float = 0.0
+    """How long it takes to wake."""
 
 
 class SimulatedEngine:
@@ -60,7 +65,8 @@ class SimulatedEngine:
             EngineRank(number, config.engine, publisher, self._observe_pass)
             for number, publisher in enumerate(self.publishers or [None] * config.ranks)
         ]
-        self._metrics = SimulatedMetrics([rank.core for rank in self._ranks], config.model.models)
+        self._sleep = SleepMode(offered=config.sleep_mode, wake_s=config.wake_s)
+        self._metrics = SimulatedMetrics([rank.core for rank in self._ranks], config.model.models, self._sleep)
         self._headers = {"x-simulated-engine": config.name} if config.name else {}
         vocabulary = Vocabulary() if config.tokenizer is None else _tokenizer(config.tokenizer)
         self._inference = Inference(
@@ -116,7 +122,7 @@ class SimulatedEngine:
         self._metrics.observe_pass(rank, result)
 
     async def _set_faults(self, faults: tuple[Fault, ...]) -> None:
-        self._inference.faults = plan = FaultPlan(faults)
+        self._inference.faults = self._sleep.faults = plan = FaultPlan(faults)
         self._metrics.hidden, self._metrics.idle = plan.list_ranks("hide-rank"), plan.list_ranks("idle-rank")
         for rank in self._ranks:
             rank.driver.slow_down(plan.slowness)
@@ -149,6 +155,7 @@ class SimulatedEngine:
         app.router.add_get("/version", self._version)
         app.router.add_get("/metrics", self._exposition)
         app.router.add_get("/metrics/", self._some_metrics)
+        self._sleep.add_routes(app)
         return app
 
     def _admin_application(self) -> web.Application:
@@ -169,6 +176,7 @@ class SimulatedEngine:
         try:
             if self._inference.faults.stalls_everything:
                 await stall()
+            await self._sleep.wait_awake(request.path)
             refusal = self._refusal(request)
             return self._error(refusal, request) if refusal else await handler(request)
         except ApiError as error:
@@ -234,7 +242,7 @@ class SimulatedEngine:
         ranks = [rank.describe_state() for rank in self._ranks]
         whole = {name: sum(rank[name] for rank in ranks) for name in ranks[0]}
         whole["kv_usage"] /= len(ranks)
-        return _json({**whole, "open_requests": self._open_requests, "ranks": ranks})
+        return _json({**whole, "open_requests": self._open_requests, "wakes": self._sleep.wakes, "ranks": ranks})
 
 
 async def run_server(config: ServerConfig, announce: Callable[[SimulatedEngine], None]) -> None:

@@ -5,10 +5,11 @@ from prometheus_client import Histogram
 
 from pointsman_simulator.engine import EngineModel
 from pointsman_simulator.exposition import SimulatedMetrics
+from pointsman_simulator.sleep_mode import SleepMode
 
 
 def test_asking_for_some_names_gives_their_samples_and_spares_the_histograms(monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics = SimulatedMetrics([EngineModel()], ("m", "n"))
+    metrics = SimulatedMetrics([EngineModel()], ("m", "n"), SleepMode(offered=False, wake_s=0.0))
     names = ("vllm:num_requests_running", "vllm:cache_config_info", "vllm:request_success_total", "unknown")
     whole = metrics.render_text().splitlines(keepends=True)
 

@@ -312,3 +312,41 @@ async def test_a_wrong_option_ends_the_command_with_a_message(processes: Process
     await eventually(lambda: process.returncode is not None)
     assert process.returncode == 2
     assert "unknown fault 'explode'" in process.log_text()
+
+
+async def test_a_sleeping_engine_answers_once_it_is_awake_in_all_its_parts(start: Starter) -> None:
+    engine = await start("--enable-sleep-mode")
+    state = {"engine": "0", "model_name": "m"}
+
+    async def is_sleeping() -> bool:
+        async with engine.http.get(f"{engine.url}/is_sleeping") as answer:
+            return (await answer.json())["is_sleeping"]
+
+    async with await engine.post("/sleep?level=1", b"") as answer:
+        assert answer.status == 200
+    assert await is_sleeping()
+    assert await engine.metric("vllm:engine_sleep_state", sleep_state="awake", **state) == 0
+    assert await engine.metric("vllm:engine_sleep_state", sleep_state="weights_offloaded", **state) == 1
+    body = {"model": "m", "prompt": "Hello", "max_tokens": 2}
+    asking = asyncio.ensure_future(engine.post("/v1/completions", body))
+    await eventually(lambda: _is_open(engine))
+    async with await engine.post("/wake_up?tags=weights", b""):
+        pass
+    assert await is_sleeping()
+    assert not asking.done()
+    async with await engine.post("/wake_up?tags=kv_cache", b""):
+        pass
+    assert not await is_sleeping()
+    async with await asking as answer:
+        assert answer.status == 200
+    assert await engine.metric("vllm:engine_sleep_state", sleep_state="awake", **state) == 1
+
+
+async def test_an_engine_without_sleep_mode_has_no_such_paths(start: Starter) -> None:
+    engine = await start()
+    async with await engine.post("/wake_up", b"") as answer:
+        assert answer.status == 404
+
+
+async def _is_open(engine: RunningEngine) -> bool:
+    return (await engine.state())["open_requests"] > 0
