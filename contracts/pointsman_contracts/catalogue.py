@@ -6,6 +6,7 @@ from pointsman_contracts.api_key import ApiKey, ApiKeyChanged
 from pointsman_contracts.batch import BatchRecord, FileChunk, LentIdentity, LineResult, StoredFile
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptEnd, PromptTokens
+from pointsman_contracts.demand import PoolWanted, WakeOrder
 from pointsman_contracts.draining import DrainAnswer, DrainOrder, DrainQuery
 from pointsman_contracts.event_loss import EventsLost
 from pointsman_contracts.fleet import FleetQuery, FleetView
@@ -75,6 +76,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     ResponseCompleted,
     ResponseReviewed,
     SessionMoved,
+    PoolWanted,
     UsageRecord,
     EventsLost,
     RequestsJudged,
@@ -100,6 +102,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     DrainQuery,
     DrainAnswer,
     DrainOrder,
+    WakeOrder,
     PoolSnapshot,
     PoolRules,
     ModelStatistics,

@@ -78,6 +78,7 @@ EVENTS: Final = (
     "response.reviewed.v1",
     "request.judged.v1",
     "session.moved.v1",
+    "pool.wanted.v1",
     "worker.joined.v1",
     "worker.silent.v1",
     "worker.left.v1",
@@ -184,6 +185,8 @@ SERVICES: Final = (
             "worker.verdicts.v1",
             "scheduler.fleet-answer.v1",
             "session.moved.v1",
+            "pool.wanted.v1",
+            "worker.wake-order.v1",
         ),
         reads=(
             "request.journey.v1",
@@ -252,7 +255,7 @@ SERVICES: Final = (
         "worker-agent",
         "agent",
         publishes=(*_WORKERS, "worker.claim.v1", "worker.kv.v1", "worker.kv-state.v1"),
-        reads=("worker.claim.v1", "worker.kv-query.v1", "worker.drain-order.v1"),
+        reads=("worker.claim.v1", "worker.kv-query.v1", "worker.drain-order.v1", "worker.wake-order.v1"),
     ),
     Service(
         "console",

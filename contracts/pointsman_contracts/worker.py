@@ -19,8 +19,8 @@ class WorkerFinding(Part, frozen=True, kw_only=True):
     kind: str
     """`twin_name` (two agents have its name), `shared_url` (its URL leads to several processes), `kv_block_size` (its
     KV events can't be used), `load_values` (it reports an impossible figure), `models_unknown` (its list of models
-    is unreadable, so it serves those that its pool names), or `health_unknown` (its health page leaves open whether it
-    is ready)."""
+    is unreadable, so it serves those that its pool names), `health_unknown` (its health page leaves open whether it
+    is ready), or `wake_failed` (it sleeps, requests wait, and its agent can't wake it)."""
     what: str
     """The fault in words, with names and numbers."""
 
@@ -151,6 +151,8 @@ class WorkerLoad(Message, frozen=True, kw_only=True):
     it is woken); or `unreachable` (connections are refused or reset)."""
     reason: str = always("")
     """Why it doesn't serve, in words; empty when it serves or drains."""
+    wake_failed: str = always("")
+    """Why its agent couldn't wake it, in words; empty when it serves, when that wasn't tried, and while it is tried."""
     load_unknown: str = always("")
     """Why the figures below are unknown, in words; empty when they are known. They are 0 then and `age_ms` is an hour
     or more, so that a reader that doesn't know this field counts the requests that it has sent."""

@@ -31,6 +31,7 @@ REFERENCE = Path(__file__).resolve().parents[2] / "docs/metrics.md"
 EVERY_SERVICE = "Every service"
 KV_EVENTS = "With KV events"
 SIDECAR = "With a sidecar"
+OF_AGENTS = "Of agents alone"
 OF_THE_CLIENT = ("process_", "python_")
 
 Row = tuple[str, frozenset[str], str]
@@ -93,6 +94,7 @@ async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> N
     sections = documented()
     everywhere = sections.pop(EVERY_SERVICE)
     del sections[KV_EVENTS], sections[SIDECAR]
+    of_agents = sections.pop(OF_AGENTS)
     # The console has no metrics of its own.
     services = {name: replicas for name, replicas in stack.services.items() if name != "console"}
     assert set(sections) == {*services, "worker-agent"}
@@ -102,6 +104,8 @@ async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> N
         rows = sections[service]
         found = await exposed(process.http_url)
         known = everywhere | rows
+        if service == "worker-agent":
+            known |= of_agents
         if service == "metrics-collector":
             known |= sections["worker-agent"]  # of engines without an agent
         if service in ("worker-agent", "recorder"):

@@ -18,6 +18,7 @@ from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge
 from pointsman_runtime.telling.logs import Log
+from pointsman_scheduler.domain.flow_control import Unserved
 from pointsman_scheduler.domain.late_binding import Binder, Bound, Unbound
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
@@ -69,6 +70,7 @@ class DecisionPublisher:
         queued_s: float,
         hop: Hop[Journey],
         bound: Bound | None,
+        unserved: Unserved | None = None,
     ) -> None:
         """Record a decision; it is published a turn later."""
         report = hop.report(note=f"{len(outcome.sight.workers)} workers")
@@ -86,6 +88,7 @@ class DecisionPublisher:
                 traceparent=hop.traceparent,
                 at_ms=at_ms,
                 bound=bound,
+                unserved=unserved,
             )
         )
         self._changes.setdefault(target.pool or "", []).append(("reserve", outcome.holds))

@@ -21,6 +21,7 @@ from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.announcer import DecisionPublisher
+from pointsman_scheduler.domain.flow_control import Unserved
 from pointsman_scheduler.domain.late_binding import TELL_AGAIN_MS, Because, Bound
 from pointsman_scheduler.domain.lateness import refuse_late
 from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
@@ -53,10 +54,15 @@ class Chooser:
         self._metrics: Final = metrics
 
     def decide(
-        self, journey: Journey, hop: Hop[Journey], queued_s: float, bound: Bound | None = None
+        self,
+        journey: Journey,
+        hop: Hop[Journey],
+        queued_s: float,
+        bound: Bound | None = None,
+        unserved: Unserved | None = None,
     ) -> Decision | Rejection | Postponed:
-        """Choose endpoints for a request that has waited `queued_s` seconds in flow control. `bound` is set for a
-        request that has since waited for its engine; it doesn't wait again."""
+        """Choose endpoints for a request that has waited `queued_s` seconds in flow control, `unserved` of them for any
+        endpoint. `bound` is set for a request that has since waited for its engine; it doesn't wait again."""
         revision = self._configuration.revisions[journey.revision]
         target = journey.target
         name = "" if target is None else target.pool or ""
@@ -94,6 +100,7 @@ class Chooser:
             queued_s=queued_s,
             hop=hop,
             bound=bound,
+            unserved=unserved,
         )
         if bound is not None:
             metrics.count_late_binding(bound.because, bound.waited_ms / 1000)
@@ -146,8 +153,8 @@ class Chooser:
         )
 
 
-Choose = Callable[[Journey, Hop[Journey], float, Bound | None], Decision | Rejection | Postponed]
-"""Chooses endpoints for a request. The numbers are its seconds in flow control, and then for its engine."""
+Choose = Callable[[Journey, Hop[Journey], float, Bound | None, Unserved | None], Decision | Rejection | Postponed]
+"""As `Chooser.decide`."""
 
 
 class _Kept(NamedTuple):
@@ -155,6 +162,7 @@ class _Kept(NamedTuple):
     hop: Hop[Journey]
     queued_s: float
     """Seconds that it waited in flow control."""
+    unserved: Unserved | None
     pool: str
 
 
@@ -179,15 +187,17 @@ class Binding:
         self._told: dict[str, float] = {}
         """Pool → when its waiting requests were last published after a look."""
 
-    def decide(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection | Parked:
+    def decide(
+        self, journey: Journey, hop: Hop[Journey], queued_s: float, unserved: Unserved | None = None
+    ) -> Decision | Rejection | Parked:
         """Choose now, or let the request wait until its engine takes it up."""
         if self.kept and (key := (journey.edge, journey.request_id)) in self.kept:
             self.forget(key)  # sent again: only the later journey is answered
-        outcome = self._choose(journey, hop, queued_s, None)
+        outcome = self._choose(journey, hop, queued_s, None, unserved)
         if not isinstance(outcome, Postponed):
             return outcome
         pool = journey.target.pool if journey.target is not None else None
-        self.kept[journey.edge, journey.request_id] = _Kept(journey, hop, queued_s, pool or "")
+        self.kept[journey.edge, journey.request_id] = _Kept(journey, hop, queued_s, unserved, pool or "")
         self._announcer.record_waiting(pool or "")
         self.stirred(self._pools.of(pool or ""))
         return hop.park(PARKED)
@@ -238,7 +248,7 @@ class Binding:
 
     def _go_on(self, kept: _Kept, bound: Bound) -> None:
         journey, hop = kept.journey, kept.hop
-        finish_waiting(journey, hop, lambda: self._choose(journey, hop, kept.queued_s, bound))
+        finish_waiting(journey, hop, lambda: self._choose(journey, hop, kept.queued_s, bound, kept.unserved))
 
 
 def _fitting(journey: Journey, block_tokens: int) -> Journey:

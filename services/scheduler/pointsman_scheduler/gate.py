@@ -17,6 +17,7 @@ from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.binding import Binding
+from pointsman_scheduler.demand import DemandPublisher
 from pointsman_scheduler.domain.flow_control import (
     LOOK_AGAIN_S,
     Capacity,
@@ -27,9 +28,11 @@ from pointsman_scheduler.domain.flow_control import (
     FlowController,
     FlowPolicy,
     Item,
+    Unserved,
 )
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.domain.serving import count_endpoints
 from pointsman_scheduler.foreseen_times import plans_by_slack
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
@@ -64,6 +67,8 @@ class _Queue:
         """Requests on the books from which on the measurement is out of date."""
         self._passing: int | None = None
         """Priority of a request that went to an engine at once by the last measurement."""
+        self.last_drop: Drop | None = None
+        """Why the last request that left was dropped; None where it went to an engine."""
 
     def lets_pass(self, priority: int, now: float) -> bool:
         """Whether a request of this priority goes to an engine at once. While none waits and the pool has room, by the
@@ -82,9 +87,9 @@ class _Queue:
         """The pool's capacity by a new measurement."""
         fleet = self.pool.fleet
         fleet.refresh(now)
-        endpoints = len(fleet.workers)
+        endpoints, asleep = count_endpoints(fleet, now, waking=self.flow.policy.settings.wake.enabled)
         saturation = self.flow.policy.detector.saturation(fleet, now) if endpoints else 0.0
-        self.capacity = capacity = Capacity(endpoints, saturation)
+        self.capacity = capacity = Capacity(endpoints, saturation, asleep)
         self._passing = None
         self._measured_at = now
         self._serves_for = LOOK_AGAIN_S
@@ -111,6 +116,8 @@ class Gate:
         metrics: SchedulerMetrics,
         binding: Binding,
         settle: Callable[[Journey], Journey],
+        *,
+        demand: DemandPublisher,
     ) -> None:
         """`settle`: settles the model of a journey that leaves it open, or that has to go elsewhere to keep its service
         level; may raise Refusal."""
@@ -119,6 +126,7 @@ class Gate:
         self._metrics: Final = metrics
         self._binding: Final = binding
         self._settle: Final = settle
+        self._demand: Final = demand
         self._queues: dict[str, _Queue] = {}
         self._parked: dict[RequestKey, _Queue] = {}
         """Each waiting request, with its queue."""
@@ -133,7 +141,9 @@ class Gate:
             self._timers.cancel(name)
             for each in removed.flow.shut_down(now):
                 self._parked.pop(_key(each.item.payload.journey), None)
-                self._go_on(*each.item.payload, now - each.item.offered_at)
+                self._go_on(*each.item.payload, now - each.item.offered_at, None)
+            removed.last_drop = Drop.SHUTTING_DOWN
+            self._observe(removed, now)
         for name, policy in policies.items():
             queue = self._queues.get(name)
             if queue is None:
@@ -193,6 +203,8 @@ class Gate:
             self._cancel(elsewhere, key)  # sent again, to another pool: only the later journey is answered
         self._parked[key] = queue
         self._metrics.of(queue.pool.pool).parked()
+        if flow.unserved:
+            self._observe(queue, now)
         return hop.park(outcome.reason)
 
     def _waits_for_engine(self, queue: _Queue, journey: Journey) -> bool:
@@ -249,6 +261,8 @@ class Gate:
             for each in dropped:
                 journey, hop = each.item.payload
                 hop.finish(journey if elsewhere else self._dropped(queue, each))
+            queue.last_drop = Drop.SHUTTING_DOWN
+            self._observe(queue, now)
             if dropped:
                 _log.info("queue_left", pool=name, requests=len(dropped), handed_over=elsewhere)
 
@@ -267,6 +281,7 @@ class Gate:
 
     def _dropped(self, queue: _Queue, dropped: Dropped[WaitingJourney]) -> Rejection:
         self._parked.pop(_key(dropped.item.payload.journey), None)
+        queue.last_drop = dropped.drop
         self._metrics.of(queue.pool.pool).count_drop(dropped.drop.name.lower())
         return dropped.item.payload.hop.refuse(dropped.refusal)
 
@@ -282,13 +297,18 @@ class Gate:
             journey, hop = outcome.item.payload
             if isinstance(outcome, Dispatch):
                 self._parked.pop(_key(journey), None)
-                self._go_on(journey, hop, outcome.queued_s)
+                queue.last_drop = None
+                self._go_on(journey, hop, outcome.queued_s, outcome.unserved)
             else:
                 hop.finish(self._dropped(queue, outcome))
+        self._observe(queue, now)
         self._plan(queue, now)
 
-    def _go_on(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> None:
-        finish_waiting(journey, hop, lambda: self._binding.decide(journey, hop, queued_s))
+    def _observe(self, queue: _Queue, now: float) -> None:
+        self._demand.observe_queue(queue.pool, queue.flow, now, queue.last_drop)
+
+    def _go_on(self, journey: Journey, hop: Hop[Journey], queued_s: float, unserved: Unserved | None) -> None:
+        finish_waiting(journey, hop, lambda: self._binding.decide(journey, hop, queued_s, unserved))
 
 
 def _key(journey: Journey) -> RequestKey:

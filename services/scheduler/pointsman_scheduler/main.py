@@ -18,6 +18,7 @@ from pointsman_runtime.jetstream.worker_registry import TICK_S, WorkerRegistry
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
+from pointsman_scheduler.demand import DemandPublisher
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.fleet_view import FleetViews
@@ -67,6 +68,7 @@ def build(service: Service[SchedulerSettings]) -> None:
         metrics,
         binding,
         lambda journey: levels.hold_to_level(joint.settle_model(journey)),
+        demand=DemandPublisher(service.bus, metrics),
     )
     handlers = Handlers(pools, gate, replica, metrics, announcer.sessions)
     reconciler = Reconciler(

@@ -153,6 +153,13 @@ class SchedulerMetrics:
             buckets=_UNBOUND_SECONDS,
             registry=registry,
         )
+        self.wake_orders: Final = Counter(
+            "pointsman_scheduler_wake_orders",
+            "Orders to wake a sleeping engine: ordered (sent, also again), served (engines that then served), or "
+            "failed (engines that didn't)",
+            ["pool", "outcome"],
+            registry=registry,
+        )
         self._registry: Final = registry
         self.of: Final[Callable[[str], PoolMetrics]] = cache(partial(PoolMetrics, self))
         """The children of a pool."""
@@ -219,9 +226,15 @@ class _Queues(Collector):
         requests = GaugeMetricFamily("pointsman_scheduler_queue_requests", "Requests that wait", labels=labels)
         size = GaugeMetricFamily("pointsman_scheduler_queue_bytes", "Bodies of those that wait", labels=labels)
         flows = GaugeMetricFamily("pointsman_scheduler_queue_flows", "Flows that wait", labels=labels)
+        unserved = GaugeMetricFamily(
+            "pointsman_scheduler_unserved_requests",
+            "Requests that wait while no engine of the pool serves, at this scheduler; 0 while one does",
+            labels=["pool"],
+        )
         for pool, figures in self._figures():
+            unserved.add_metric([pool], figures.unserved)
             for priority, (count, length, waiting) in figures.by_band.items():
                 requests.add_metric([pool, str(priority)], count)
                 size.add_metric([pool, str(priority)], length)
                 flows.add_metric([pool, str(priority)], waiting)
-        yield from (requests, size, flows)
+        yield from (requests, size, flows, unserved)

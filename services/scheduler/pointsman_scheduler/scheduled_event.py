@@ -16,6 +16,7 @@ from pointsman_contracts.session import RequestSession, SessionTurn
 from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.run import Run
 from pointsman_scheduler.candidate_columns import describe_candidates
+from pointsman_scheduler.domain.flow_control import Unserved
 from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
@@ -41,6 +42,7 @@ class ScheduledEvent(msgspec.Struct, frozen=True, gc=False):
     at_ms: int
     bound: Bound | None
     """None for a request that didn't wait for its engine."""
+    unserved: Unserved | None = None
 
 
 def describe_decision(
@@ -49,7 +51,7 @@ def describe_decision(
     """The event, with at most `shown` candidates of each run."""
     journey, outcome, bound = told.journey, told.outcome, told.bound
     facts, selection = journey.request, outcome.selection
-    queued_s, degraded = told.queued_s, outcome.reasons
+    queued_s, unserved, degraded = told.queued_s, told.unserved, outcome.reasons
     return RequestScheduled(
         request_id=journey.request_id,
         attempt=journey.attempt,
@@ -74,6 +76,8 @@ def describe_decision(
         cached_tokens=outcome.cached_tokens,
         prefix=outcome.prefix,
         queued_ms=round(queued_s * 1000, 1) if queued_s else 0.0,
+        no_endpoint_ms=0.0 if unserved is None else round(unserved.seconds * 1000, 1),
+        no_endpoint="" if unserved is None else unserved.there,
         unbound_ms=0.0 if bound is None else round(bound.waited_ms, 1),
         bound_because="" if bound is None else bound.because,
         decided_us=round(told.took_s * 1e6, 1),

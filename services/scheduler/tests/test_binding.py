@@ -21,6 +21,7 @@ from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
+from pointsman_scheduler.demand import DemandPublisher
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
@@ -55,7 +56,14 @@ class Counter:
         announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, metrics)
         chooser = Chooser(self.configuration, self.pools, announcer, metrics)
         self.binding = Binding(self.pools, chooser.decide, announcer, lambda pool, stopped: None)
-        self.gate = Gate(service.heartbeat, self.pools, metrics, self.binding, lambda journey: journey)
+        self.gate = Gate(
+            service.heartbeat,
+            self.pools,
+            metrics,
+            self.binding,
+            lambda journey: journey,
+            demand=DemandPublisher(service.bus, metrics),
+        )
         replica = Replica(service.bus, service.heartbeat, self.pools, metrics)
         self.handlers = Handlers(self.pools, self.gate, replica, metrics, announcer.sessions)
         self.configuration.on_change(self.handlers.configured)

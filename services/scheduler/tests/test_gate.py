@@ -27,6 +27,7 @@ from pointsman_scheduler import gate
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
+from pointsman_scheduler.demand import DemandPublisher
 from pointsman_scheduler.domain import outcome
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.policy import Policy
@@ -63,7 +64,14 @@ class Desk:
         announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, self.metrics)
         chooser = Chooser(self.configuration, self.pools, announcer, self.metrics)
         binding = Binding(self.pools, chooser.decide, announcer, lambda pool, stopped: None)
-        self.gate = Gate(service.heartbeat, self.pools, self.metrics, binding, lambda journey: journey)
+        self.gate = Gate(
+            service.heartbeat,
+            self.pools,
+            self.metrics,
+            binding,
+            lambda journey: journey,
+            demand=DemandPublisher(service.bus, self.metrics),
+        )
         replica = Replica(service.bus, service.heartbeat, self.pools, self.metrics)
         self.handlers = Handlers(self.pools, self.gate, replica, self.metrics, announcer.sessions)
         self.configuration.on_change(self.handlers.configured)

@@ -20,6 +20,7 @@ from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
+from pointsman_scheduler.demand import DemandPublisher
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
@@ -67,7 +68,14 @@ class World:
         joint = JointChooser(
             self.configuration, self.pools, self.metrics.models_chosen, lambda pool, _: pool not in self.full
         )
-        self.gate = Gate(service.heartbeat, self.pools, self.metrics, binding, joint.settle_model)
+        self.gate = Gate(
+            service.heartbeat,
+            self.pools,
+            self.metrics,
+            binding,
+            joint.settle_model,
+            demand=DemandPublisher(service.bus, self.metrics),
+        )
         document = "pools: {small: {models: [small-8b]}, large: {models: [large-70b]}}"
         assert self.configuration.offer_revision(1, document)
         revision = self.configuration.current

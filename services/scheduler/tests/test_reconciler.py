@@ -20,6 +20,8 @@ from pointsman_runtime.telling.process import Process
 from pointsman_scheduler import reconciler as module
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding
+from pointsman_scheduler.demand import DemandPublisher
+from pointsman_scheduler.domain.flow_control import Unserved
 from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
@@ -31,7 +33,9 @@ from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
 
 
-def undecided(journey: Journey, hop: Hop[Journey], queued_s: float, bound: Bound | None) -> Rejection:
+def undecided(
+    journey: Journey, hop: Hop[Journey], queued_s: float, bound: Bound | None, unserved: Unserved | None
+) -> Rejection:
     pytest.fail("nothing is to be decided")
 
 
@@ -50,7 +54,14 @@ class Surroundings:
         metrics = SchedulerMetrics(self.registry, lambda: self.pools)
         announcer = DecisionPublisher(self.scheduler.bus, self.scheduler.heartbeat, self.pools, metrics)
         binding = Binding(self.pools, undecided, announcer, lambda pool, stopped: None)
-        gate = Gate(self.scheduler.heartbeat, self.pools, metrics, binding, lambda journey: journey)
+        gate = Gate(
+            self.scheduler.heartbeat,
+            self.pools,
+            metrics,
+            binding,
+            lambda journey: journey,
+            demand=DemandPublisher(self.scheduler.bus, metrics),
+        )
         self.reconciler = Reconciler(
             self.scheduler.bus,
             self.scheduler.heartbeat,

@@ -224,3 +224,15 @@ def test_workers_that_tell_no_load_are_counted_by_the_books_and_never_saturate_b
     assert worker.surplus_since < 0, "nor does it say that the books hold too much"
     assert pool.saturation("utilization") == 0.0
     assert pool.saturation("concurrency", max_requests=40) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("detector", ["utilization", "concurrency"])
+def test_a_sleeping_worker_has_no_room_for_the_requests_of_one_that_is_full(detector: str) -> None:
+    pool = Pool()
+    for name in ("awake", "asleep"):
+        pool.join(name)
+    pool.hear("awake", 100.0, waiting=50, running=50)
+    pool.hear("asleep", 100.0, state="asleep")
+    pool.send("awake", 2, 100.0)
+    params = {"max_requests": 2} if detector == "concurrency" else {}
+    assert pool.saturation(detector, **params) >= 1

@@ -18,6 +18,7 @@ from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
+from pointsman_scheduler.demand import DemandPublisher
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
@@ -59,7 +60,14 @@ class World:
         levels = ServiceLevels(
             self.configuration, self.pools, metrics.late, lambda pool, priority: self.gate.foresee_wait(pool, priority)
         )
-        self.gate = Gate(service.heartbeat, self.pools, metrics, binding, levels.hold_to_level)
+        self.gate = Gate(
+            service.heartbeat,
+            self.pools,
+            metrics,
+            binding,
+            levels.hold_to_level,
+            demand=DemandPublisher(service.bus, metrics),
+        )
         assert self.configuration.offer_revision(1, CONFIG % max_requests)
         revision = self.configuration.current
         self.pools.use(revision.compiled, {name: pool.block_tokens for name, pool in revision.config.pools.items()})

@@ -5,6 +5,7 @@ import os
 
 import aiohttp
 
+from pointsman_contracts.demand import WakeOrder
 from pointsman_contracts.draining import DrainOrder
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_engines.speaker import EngineSpeaker
@@ -14,6 +15,7 @@ from pointsman_hosting.service import Service
 from pointsman_worker_agent.handlers import Handlers
 from pointsman_worker_agent.name_claimer import TURN_S, NameClaimer
 from pointsman_worker_agent.settings import WorkerAgentSettings
+from pointsman_worker_agent.waker import CHECK_S, EngineWaker
 
 
 def build(service: Service[WorkerAgentSettings]) -> None:
@@ -45,7 +47,11 @@ def build(service: Service[WorkerAgentSettings]) -> None:
     service.events.on_connected(names.publish_claim)
     service.every(TURN_S, names.decide_speaker)
     handlers = Handlers(speaker, names, settings.drain_timeout_s)
+    waker = EngineWaker(speaker, service.registry)
     service.bus.listen(DrainOrder, handlers.take_order, speaker.worker.pool, speaker.worker.worker)
+    service.bus.listen(WakeOrder, waker.take_order, speaker.worker.pool, speaker.worker.worker)
+    service.every(CHECK_S, waker.check_engine)
+    service.on_stop(waker.close)
     service.drained.add_check("engine", handlers.why_undrained)
     service.on_start(handlers.start)
     service.run_in_background("engine", handlers.supervise)

@@ -203,6 +203,10 @@ class EngineClient:
             raise PageGarbled(f"`tls` of its pool can't be used: {error.strerror or error}") from None
         return {"ssl": context} if tls.server_name is None else {"ssl": context, "server_hostname": tls.server_name}
 
+    async def wake_up(self, *, timeout: float) -> None:  # noqa: ASYNC109 - bounds the call
+        """Wake all parts of an engine in vLLM's sleep mode. Its answer says that it was asked, not that it serves."""
+        await self._get(f"{self._base}/wake_up", "/wake_up", timeout, headers=self._authorization, method="POST")
+
     async def _get(
         self,
         url: str,
@@ -211,10 +215,12 @@ class EngineClient:
         *,
         query: str = "",
         headers: dict[str, str] = _NO_HEADERS,
+        method: str = "GET",
     ) -> bytes:
         try:
             async with asyncio.timeout(timeout):
-                return await self._follow(_parsed(url + query), path, _HEADERS | headers if headers else _HEADERS)
+                asked = _HEADERS | headers if headers else _HEADERS
+                return await self._follow(_parsed(url + query), path, asked, method)
         except TimeoutError:
             raise EngineHung(f"no answer from {path} within {timeout:g} s") from None
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
@@ -228,12 +234,12 @@ class EngineClient:
                 raise _no_connection(error) from None
             raise PageGarbled(f"{path}: {type(error).__name__}") from None
 
-    async def _follow(self, url: URL, path: str, headers: dict[str, str]) -> bytes:
+    async def _follow(self, url: URL, path: str, headers: dict[str, str], method: str) -> bytes:
         """The page, also when it stands at another path of the same server. No other server is asked: an engine doesn't
         decide which addresses this process connects to."""
         for _ in range(_HOPS):
-            async with self._session.get(
-                url, headers=headers, timeout=_NO_TIMEOUT, allow_redirects=False, **self._secured(url)
+            async with self._session.request(
+                method, url, headers=headers, timeout=_NO_TIMEOUT, allow_redirects=False, **self._secured(url)
             ) as response:
                 if response.status in _REDIRECTS:
                     target = _target(response)

@@ -63,6 +63,8 @@ class Dialect:
     """Counters that together move with each step of the engine, not only when a request ends; without `_total`."""
     awake: Metric | None = None
     """1 while the engine serves; 0 while its weights are away: it accepts requests then and answers none."""
+    discarded: Metric | None = None
+    """1 while its weights are away for good: woken, it answers with noise until they are loaded again."""
     running_is_progress: bool = False
     """The engine has no gauge of running requests: `running` is a counter of executions, and a rise between two
     readings stands for one execution under way."""
@@ -98,6 +100,7 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
             progress=b"vllm:prompt_tokens",
             worked=(b"vllm:prompt_tokens", b"vllm:generation_tokens"),
             awake=Metric(b"vllm:engine_sleep_state", "sleep_state", "awake"),
+            discarded=Metric(b"vllm:engine_sleep_state", "sleep_state", "discard_all"),
         ),
     ),
     (

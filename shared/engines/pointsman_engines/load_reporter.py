@@ -28,6 +28,7 @@ class LoadReporter:
         self._pace = ReportPace(REPORT_GAP_S, TIMES.report_s)
         self._status = EngineStatus()
         self._drain: Drain | None = None
+        self._wake_failed = ""
         self._withheld = False
         self._sequence = 0
         self._told: WorkerLoad | None = None
@@ -52,6 +53,13 @@ class LoadReporter:
         """Report from now on whether the engine drains: a draining engine takes no new requests."""
         if self._drain != drain:
             self._drain = drain
+            if self._told is not None and not self._withheld:
+                self.publish_load()
+
+    def set_wake_failed(self, why: str) -> None:
+        """Report from now on that the engine can't be woken, for this reason; an empty one ends that."""
+        if self._wake_failed != why:
+            self._wake_failed = why
             if self._told is not None and not self._withheld:
                 self.publish_load()
 
@@ -108,6 +116,7 @@ class LoadReporter:
             self._status,
             self._sequence + 1,
             draining=None if self._drain is None else self._drain.notice_at(asyncio.get_running_loop().time()),
+            wake_failed=self._wake_failed,
             named=self._named,
             now_ms=now_ms,
         )

@@ -53,6 +53,8 @@ class Reading:
     max_loras: int = 0
     asleep: bool = False
     """Its weights are away until it is woken."""
+    discarded: bool = False
+    """They are lost: an engine that is woken answers with noise."""
     identity: EngineIdentity = UNKNOWN_ENGINE
     worked: int | None = None
     """Counters that move with each step, added up; None when the engine doesn't report all of them."""
@@ -121,6 +123,9 @@ def read(dialect: Dialect, exposition: Exposition, before: Reading | None = None
         waiting_loras=waiting_loras,
         max_loras=max_loras,
         asleep=_asleep(dialect, exposition),
+        discarded=any(s.value > 0 for s in dialect.discarded.finite_samples(exposition))
+        if dialect.discarded
+        else False,
         identity=who,
         worked=_worked(dialect, exposition),
         doubt=doubt,

@@ -74,6 +74,7 @@ def load_of(
     sequence: int,
     *,
     draining: DrainNotice | None = None,
+    wake_failed: str = "",
     named: bool = False,
     now_ms: int,
 ) -> WorkerLoad | None:
@@ -91,6 +92,7 @@ def load_of(
         state=state,
         reason="" if state == "draining" else reason_of(status),
         draining=draining,
+        wake_failed=wake_failed if state == "asleep" else "",
     )
     load = status.known_load
     if load is None:

@@ -149,6 +149,16 @@ class EngineSpeaker:
         for voice in self.voices:
             voice.loads.set_drain(drain)
 
+    async def wake_engine(self, within_s: float) -> None:
+        """Ask the engine to wake up. Raises PageUnread when it doesn't answer well within this time."""
+        await self._client.wake_up(timeout=within_s)
+
+    def report_wake(self, failed: str) -> None:
+        """Report why the engine can't be woken; an empty reason ends that."""
+        self.report_finding("wake_failed", failed)
+        for voice in self.voices:
+            voice.loads.set_wake_failed(failed)
+
     def start(self) -> None:
         """Begin to read and to publish."""
         self._started = True

@@ -405,7 +405,7 @@ async def test_a_process_without_descriptors_blames_no_engine(monkeypatch: pytes
         def exhausted(*args: object, **more: object) -> None:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(aiohttp.ClientSession, "get", exhausted)
+        monkeypatch.setattr(aiohttp.ClientSession, "request", exhausted)
         unknown = await seen.until(lambda s: s.load_unknown)
         assert "this process can't open a connection: Too many open files" in unknown.load_unknown
         assert (state_of(unknown), unknown.boot_id) == ("serving", first.boot_id)

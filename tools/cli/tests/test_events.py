@@ -85,6 +85,9 @@ def test_explain_says_how_long_a_request_waited_before_it_was_decided() -> None:
     waited = scheduled(queued_ms=2345.6, decided_us=40)
     assert "waited 2,345.6 ms · decided in 40 µs" in facts(waited)
     assert "waited" not in facts(replace(waited, queued_ms=0.0))
+    slept = replace(waited, no_endpoint_ms=2000.0, no_endpoint="asleep")
+    assert "waited 2,345.6 ms · 2,000.0 ms of it for an endpoint: all engines slept · decided in" in facts(slept)
+    assert "for an endpoint: the pool had no engine" in facts(replace(slept, no_endpoint="none"))
 
 
 def facts(event: RequestScheduled) -> str:

@@ -37,6 +37,18 @@ class Background(Section):
     """The most of these whose prompts aren't computed yet."""
 
 
+class Wake(Section):
+    """Agents wake engines that sleep (vLLM's sleep mode, level 1) while requests wait and none of the pool serves."""
+
+    enabled: bool = False
+    """Off unless it is asked for: an engine may sleep because another one uses its memory. Engines need
+    `VLLM_SERVER_DEV_MODE=1`, and an agent each."""
+    serve_within: PositiveDuration = 30.0
+    """How long an engine may take until it serves. Then the next one is woken."""
+    requests_per_engine: int | None = Field(default=None, ge=1)
+    """One more engine is woken at a time for every so many waiting requests; None: one at a time."""
+
+
 class FlowControl(Section):
     """Requests wait in the scheduler while the pool is saturated, and get the best endpoint when they leave.
 
@@ -64,7 +76,10 @@ class FlowControl(Section):
     """How long a request may wait. Keep it below the edge's `decision_timeout`, so that the error names the real
     reason."""
     no_endpoint_ttl: Duration | None = None
-    """How long a request may wait while the pool has no endpoint, so that one can be started; None means `ttl`."""
+    """How long a request may wait while no engine of the pool serves, because it has none or all sleep, so that one can
+    be started or woken; None means `ttl`. A longer one needs a longer `decision_timeout` of the edge, too."""
+    wake: Wake = Wake()
+    """Whether engines that sleep are woken."""
 
     @model_validator(mode="after")
     def _ceilings_rise_with_priority(self) -> Self:

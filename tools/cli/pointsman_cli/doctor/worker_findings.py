@@ -19,6 +19,8 @@ _ADVICE: Final = {
     "models_unknown": "It serves the models that its pool names. A list behind a key is read by an agent that has it "
     "(POINTSMAN_ENGINE_API_KEY).",
     "health_unknown": "It serves. Nothing is known of whether it is ready until its health page answers in time.",
+    "wake_failed": "Requests wait for it. vLLM needs --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1; one that slept at "
+    "level 2 must load its weights anew. docs/sleeping-engines.md",
 }
 _WORDS: Final = {
     "twin_name": "two agents have this name",
@@ -27,6 +29,7 @@ _WORDS: Final = {
     "load_values": "it reports an impossible figure",
     "models_unknown": "which models it has is unknown",
     "health_unknown": "whether it is ready is unknown",
+    "wake_failed": "it sleeps and can't be woken",
 }
 
 

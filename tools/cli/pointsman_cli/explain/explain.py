@@ -106,6 +106,9 @@ def story(event: Event) -> list[RenderableType]:
 
 def _decision(event: RequestScheduled) -> list[RenderableType]:
     waited = f"waited {event.queued_ms:,.1f} ms · " if event.queued_ms else ""
+    if event.no_endpoint_ms:
+        there = "all engines slept" if event.no_endpoint == "asleep" else "the pool had no engine"
+        waited += f"{event.no_endpoint_ms:,.1f} ms of it for an endpoint: {there} · "
     facts = (
         f"  pool {event.pool} · {event.prompt_tokens:,} prompt tokens, {event.cached_tokens:,} believed cached"
         f"{f' ({event.prefix})' if event.prefix else ''} · "

@@ -3,7 +3,7 @@
 from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector, Turns
 from pointsman_scheduler.domain.flow_control.controller import LOOK_AGAIN_S, Capacity, Figures, FlowController
 from pointsman_scheduler.domain.flow_control.item import Item
-from pointsman_scheduler.domain.flow_control.outcome import Dispatch, Drop, Dropped, Parked
+from pointsman_scheduler.domain.flow_control.outcome import Dispatch, Drop, Dropped, Parked, Unserved
 from pointsman_scheduler.domain.flow_control.policy import FlowPolicy, FlowRegistries, compile_flow_control
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "Parked",
     "SaturationDetector",
     "Turns",
+    "Unserved",
     "compile_flow_control",
 ]

@@ -11,12 +11,17 @@ from pointsman_scheduler.domain.flow_control.band import Band
 from pointsman_scheduler.domain.flow_control.drain_rate import DrainRate
 from pointsman_scheduler.domain.flow_control.item import Item
 from pointsman_scheduler.domain.flow_control.outcome import (
+    ASLEEP,
+    ASLEEP_WORDS,
     EMPTY_WORDS,
+    NONE,
     SATURATED_WORDS,
     Dispatch,
     Drop,
     Dropped,
     Parked,
+    Unserved,
+    describe_missing,
 )
 from pointsman_scheduler.domain.flow_control.policy import FlowPolicy
 from pointsman_scheduler.domain.flow_control.queue import Queue, Waiting
@@ -37,9 +42,11 @@ class Capacity(Struct, frozen=True):
     """Workers and saturation of the pool at this moment."""
 
     endpoints: int
-    """Registered workers."""
+    """Workers that may get requests: registered, and not asleep. 0 while requests should wait until one serves."""
     saturation: float
     """The detector's saturation; without meaning while the pool has no endpoint."""
+    asleep: int = 0
+    """Registered workers that sleep."""
 
 
 class Figures(NamedTuple):
@@ -49,6 +56,8 @@ class Figures(NamedTuple):
     bytes: int
     by_band: dict[int, tuple[int, int, int]]
     """Priority → requests, bytes, flows that wait."""
+    unserved: int = 0
+    """Requests that wait while the pool has no endpoint."""
 
 
 class FlowController(Generic[T]):
@@ -75,9 +84,27 @@ class FlowController(Generic[T]):
         """Requests that gave way to others and haven't been reported yet."""
         self._empty: bool | None = None
         """Whether the pool had no endpoint at the last look."""
+        self._asleep = 0
+        """`Capacity.asleep` at the last look."""
         self._regime_since = -math.inf
         """Time of the last change of `_empty`."""
+        self._empty_since: float | None = None
+        """None while the pool has an endpoint."""
+        self._empty_before = 0.0
+        """Seconds that it had none, before that."""
+        self.there = NONE
+        """`PoolWanted.there`: now, or when the pool had no endpoint last."""
         self._closing = False
+
+    @property
+    def unserved(self) -> int:
+        """Requests that wait while the pool has no endpoint; 0 while it has one."""
+        return len(self.waiting) if self._empty else 0
+
+    def find_oldest(self) -> float | None:
+        """When the request came that has waited longest; None while none waits."""
+        oldest = self._by_age.first_waiting()
+        return None if oldest is None else oldest.item.offered_at
 
     @property
     def is_quiet(self) -> bool:
@@ -138,7 +165,10 @@ class FlowController(Generic[T]):
             self._drain.count_departure(now)
             waiting = band.take(now)
             self._forget(waiting, now)
-            yield Dispatch(waiting.item, now - waiting.item.offered_at)
+            item = waiting.item
+            unserved_s = self._empty_clock(now) - item.empty_clock
+            unserved = Unserved(unserved_s, self.there) if unserved_s > 0 else None
+            yield Dispatch(item, now - item.offered_at, unserved)
             capacity = gauge()
         self._forget_idle_bands(now)
 
@@ -186,6 +216,7 @@ class FlowController(Generic[T]):
             len(self.waiting),
             self._bytes,
             {band.priority: (band.requests, band.bytes, band.flows) for band in self._bands.values()},
+            self.unserved,
         )
 
     def _may_go(self, band: Band[T], capacity: Capacity) -> bool:
@@ -208,6 +239,7 @@ class FlowController(Generic[T]):
 
     def _park(self, item: Item[T], band: Band[T], now: float) -> None:
         self._sequence += 1
+        item.empty_clock = self._empty_clock(now)
         waiting = Waiting(item, band.priority, item.flow, self._sequence)
         band.put(waiting, self.policy.settings.ttl, now)
         self.waiting[item.request] = waiting
@@ -247,10 +279,19 @@ class FlowController(Generic[T]):
 
     def _observe(self, capacity: Capacity, now: float) -> None:
         empty = capacity.endpoints <= 0
+        self._asleep = capacity.asleep
+        if empty:
+            self.there = ASLEEP if capacity.asleep else NONE
         if empty is not self._empty:
             if self._empty is not None:
                 self._regime_since = now
             self._empty = empty
+            self._empty_before = self._empty_clock(now)
+            self._empty_since = now if empty else None
+
+    def _empty_clock(self, now: float) -> float:
+        """Seconds that the pool has had no endpoint so far."""
+        return self._empty_before + (0.0 if self._empty_since is None else now - self._empty_since)
 
     def _ends_at(self, item: Item[T]) -> float:
         """When the item times out. The budget restarts when the pool's last endpoint goes or its first one comes, but
@@ -276,8 +317,10 @@ class FlowController(Generic[T]):
         return self._dropped(waiting.item, drop, now)
 
     def _dropped(self, item: Item[T], drop: Drop, now: float) -> Dropped[T]:
-        refusal = drop.build_refusal(self._retry_after(item.priority, drop, now))
-        return Dropped(item, drop, refusal, max(0.0, now - item.offered_at))
+        waited_s = max(0.0, now - item.offered_at)
+        detail = describe_missing(self._asleep, waited_s) if drop is Drop.NO_ENDPOINTS else ""
+        refusal = drop.build_refusal(self._retry_after(item.priority, drop, now), detail)
+        return Dropped(item, drop, refusal, waited_s)
 
     def _retry_after(self, priority: int, drop: Drop, now: float) -> float:
         """Seconds after which a retry of the same priority may find the requests that wait now gone."""
@@ -295,7 +338,9 @@ class FlowController(Generic[T]):
         return self._drain.wait_for(ahead + 1, now)
 
     def _reason(self) -> str:
-        return EMPTY_WORDS if self._empty else SATURATED_WORDS
+        if self._empty:
+            return ASLEEP_WORDS if self.there == ASLEEP else EMPTY_WORDS
+        return SATURATED_WORDS
 
     def _band_for(self, priority: int, now: float) -> Band[T]:
         band = self._bands.get(priority)

@@ -16,3 +16,5 @@ class Item(Demand, Generic[T]):
     """The caller's data, returned when the request leaves."""
     late: bool = False
     """Its `deadline` is that of its service level: at that time it is refused as too late."""
+    empty_clock: float = 0.0
+    """The controller's: seconds that the pool had no endpoint before the request came."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from pointsman_contracts.service_level import UNATTAINABLE
 from pointsman_core.refusal import Refusal
@@ -65,10 +65,19 @@ class Drop(Enum):
         "The scheduler that held the request is shutting down; retry.",
     )
 
-    def build_refusal(self, retry_after_s: float) -> Refusal:
-        """The error that the edge returns to its client."""
+    def build_refusal(self, retry_after_s: float, detail: str = "") -> Refusal:
+        """The error that the edge returns to its client. `detail` stands for its message."""
         status, kind, code, reason, message = self.value
+        message = detail or message
         return Refusal(status, message, type=kind, code=code, retry_after_s=retry_after_s, dropped_reason=reason)
+
+
+class Unserved(NamedTuple):
+    """The part of a wait in which the pool had no endpoint."""
+
+    seconds: float
+    there: str
+    """`PoolWanted.there` at the end of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,8 @@ class Dispatch(Generic[T]):
 
     item: Item[T]
     queued_s: float
+    unserved: Unserved | None = None
+    """None where the pool had an endpoint all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +110,16 @@ class Dropped(Generic[T]):
 
 SATURATED_WORDS: Final = "the pool is saturated"
 EMPTY_WORDS: Final = "the pool has no endpoint"
+ASLEEP_WORDS: Final = "all engines of the pool sleep"
+NONE: Final = "none"
+ASLEEP: Final = "asleep"
+"""Values of `PoolWanted.there`."""
+
+
+def describe_missing(asleep: int, waited_s: float) -> str:
+    """The message to the client of a request that no engine came for."""
+    waited = f" in the {waited_s:.0f} s that the request waited" if waited_s >= 1 else ""
+    if not asleep:
+        return f"The pool has no endpoint and none came{waited}; retry later."
+    engines = "1 engine of the pool sleeps" if asleep == 1 else f"{asleep} engines of the pool sleep"
+    return f"{engines}, none serves, and none was awake{waited}; retry later."

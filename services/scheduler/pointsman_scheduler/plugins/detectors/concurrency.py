@@ -22,7 +22,7 @@ class ConcurrencyParams(Params):
 
 class Concurrency(SaturationDetector[ConcurrencyParams]):
     """Open requests or tokens over the limit of each worker, none of which counts for more than 1: the pool is
-    saturated when each worker is. Ejected workers don't count."""
+    saturated when each worker is. Ejected and sleeping workers don't count."""
 
     type_name = "concurrency"
 
@@ -41,4 +41,6 @@ class Concurrency(SaturationDetector[ConcurrencyParams]):
                 values = np.maximum(requests, tokens)
         counted = np.ones(len(values), dtype=np.bool_)
         counted[[worker.row for worker in fleet.ejected]] = False
+        if not fleet.all_eligible(now):
+            counted[[worker.row for worker in fleet.workers if worker.state == "asleep"]] = False
         return fullest(values, counted, self._stages.of(fleet))
