@@ -54,8 +54,9 @@ class Attempt(Part, frozen=True, kw_only=True):
     """`answered`, `refused` (no connection), `failed` (a redirect, 5xx, or closed before the first byte), `timeout`,
     `cut_off` (died after the first byte), `limited` (429, 529), `denied` (401, 403, or another status from 400 on
     for which a second endpoint was asked), `missing` (404 that names a model
-    or adapter, 404 or 405 for the whole path), `empty` (an answer without a word, for which a second endpoint was
-    asked), `stalled` (a scheduler moved the request: no first byte for far longer
+    or adapter, 404 or 405 for the whole path), `empty` (an answer without a word; the client has it if no later attempt
+    answered), `repeating` (the client has an answer that ends with one short text over and over), `stalled` (a
+    scheduler moved the request: no first byte for far longer
     than predicted), `drained` (its engine drains, and the request moved, whether its answer had begun or not),
     `preempted` (a background request that gave way to others, whether its answer had begun or not),
     `unsupported` (the provider doesn't support a field), `escalated` (a cascade went on to another model)."""

@@ -8,6 +8,7 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted, Respo
 from pointsman_contracts.scheduling import Reservations, UnboundRequest
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_hosting.configuration import Revision
+from pointsman_scheduler.domain.doubted_workers import DOUBTS
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.ledger import Disproved
 from pointsman_scheduler.domain.outlier_detection import DOUBTED
@@ -19,7 +20,10 @@ from pointsman_scheduler.replica import Replica
 from pointsman_scheduler.session_reports import SessionReporter
 
 _CLIENT_ERROR: Final = 400
-"""From this status on an answer shows nothing about its engine."""
+"""From this status on an answer is usually the client's fault."""
+_SERVER_ERROR: Final = 500
+_ABOUT_PATHS: Final = (404, 405)
+"""Statuses that say which paths and models an engine has."""
 
 
 class Handlers:
@@ -83,12 +87,15 @@ class Handlers:
         tokens = usage.completion_tokens if usage is not None else None
         ok, now = event.outcome == "ok", self._clock()
         ending, disproved = "", ()
+        doubt = _doubt(event)
         if not ok:
-            ending = event.outcome if event.outcome == "cut_off" else _unsure(event)
+            ending = event.outcome if event.outcome == "cut_off" else doubt or _unsure(event)
         elif event.status >= _CLIENT_ERROR:
-            ending = "client_error"
-        elif len(event.attempts) > 1:
-            disproved = _disproved(event)
+            ending = doubt or "client_error"
+        else:
+            ending = doubt
+            if len(event.attempts) > 1:
+                disproved = _disproved(event)
         named = self._pools.get(event.pool)
         if event.answer_blocks and ok and named is not None and event.worker is not None:
             named.books.add_answer(request, event.worker, event.answer_blocks, now)
@@ -142,9 +149,25 @@ def _unsure(event: ResponseCompleted) -> str:
     return "unsure" if event.outcome == "client_gone" and attempts and attempts[-1].outcome == "cut_off" else ""
 
 
+def _doubt(event: ResponseCompleted) -> str:
+    """One of `DOUBTS` for an answer that may be its engine's fault or the request's, where no second engine was asked;
+    else empty."""
+    if not event.attempts or event.worker is None:
+        return ""
+    *before, last = event.attempts
+    if last.worker != event.worker or any(each.outcome in DOUBTED for each in before):
+        return ""
+    if last.outcome in DOUBTS:
+        return last.outcome
+    refused = _CLIENT_ERROR <= event.status < _SERVER_ERROR and event.status not in _ABOUT_PATHS
+    return "refusing" if refused and last.status == event.status else ""
+
+
 def _disproved(event: ResponseCompleted) -> tuple[Disproved, ...]:
     """The attempts that refused a request as the client's fault, or had no word for it, and that a later one
-    answered."""
+    answered. None are disproved by an answer that is in doubt itself."""
+    if event.attempts[-1].outcome in DOUBTS:
+        return ()
     refused = [each for each in event.attempts if each.outcome in DOUBTED and each.worker != event.worker]
     target = event.target
     name = "" if target is None else target.lora or target.model

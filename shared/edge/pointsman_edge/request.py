@@ -21,6 +21,7 @@ from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.edge import Edge
 from pointsman_edge.reviewing.answer_review import AnswerReview, Headers, Withheld
 from pointsman_edge.reviewing.response_stages import error_answer
+from pointsman_edge.sending.doubtful_ends import doubt_of
 from pointsman_edge.sending.engine_tokens import still_its_own
 from pointsman_edge.sending.own_answers import OUTCOME, Place, routing_answer
 from pointsman_edge.sending.own_limits import GatewayExhausted, exhausted
@@ -29,12 +30,13 @@ from pointsman_edge.taking_in.encodings import codings_of, decoded
 from pointsman_edge.taking_in.previous_response import previous_response
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.following import end_answer
-from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_edge.telling.request_record import NO_POOL, RequestRecord
 from pointsman_edge.telling.request_span import request_attributes
 from pointsman_edge.telling.stored_responses import StoredResponse
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import Span
 
+_ERROR = 400
 _FAILED = 500
 
 _log = Log("edge")
@@ -290,6 +292,8 @@ class EdgeRequest(ABC):
             record.settle()
         except Exception as error:  # noqa: BLE001 - the request must have its event, and its body must go
             self._unsettled(error)
+        else:
+            _doubt(record)
         if record.followers is not None:
             end_answer(record, record.outcome or "")
         if record.api is RESPONSES:
@@ -323,6 +327,19 @@ class EdgeRequest(ABC):
                 request_id=record.request_id,
                 hint="the usage of this request is lost; pointsman_edge_unsettled_total counts further requests",
             )
+
+
+def _doubt(record: RequestRecord) -> None:
+    """Give the last attempt its outcome where its engine's answer says nothing, or one thing over and over."""
+    tail, usage = record.tail, record.usage
+    if tail is None or usage is None or not record.attempts or record.pool == NO_POOL:
+        return
+    *before, last = record.attempts
+    if last.outcome != "answered" or record.status >= _ERROR:
+        return
+    found = doubt_of(record.api, tail, record.outcome or "", usage.completion_tokens)
+    if found:
+        record.attempts = (*before, replace(last, outcome=found))
 
 
 def _nothing() -> None:

@@ -194,7 +194,8 @@ class RequestCompleted(RequestEventRecord, frozen=True, tag=12):
     worker: str | None
     told_ms: int
     ending: str = ""
-    """`cut_off` when the engine broke the answer off, `client_error` for an answer that shows nothing about it."""
+    """`cut_off` when the engine broke the answer off, `client_error` for an answer that shows nothing about it;
+    `empty`, `repeating` and `refusing` for one that may be its fault or the request's."""
     disproved: tuple[tuple[str, str, str], ...] = ()
     """Attempts that refused the request as the client's fault before another engine answered it: engine, outcome, and
     the name of the model or adapter."""

@@ -22,6 +22,7 @@ from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.points import ResponseObserver
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
+from pointsman_scheduler.domain.doubted_workers import DOUBTS
 from pointsman_scheduler.domain.outlier_detection import OutlierDetection
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
@@ -214,9 +215,9 @@ class Ledger:
     ) -> None:
         """The request is over: late reports of its reservations are ignored. `ok`: its answer was complete, from
         `worker` where that is known. `told_ms`: when its edge reported the end, by the edge's clock; 0 when it
-        didn't. `ending`: `cut_off` when its worker broke the answer off, `unsure` when that or the client did,
-        `client_error` for an answer that shows nothing about its worker; else empty. `disproved`: attempts that refused
-        it before a peer answered."""
+        didn't. `ending`: `cut_off` when its worker broke the answer off, `unsure` when that or the client did, one of
+        `DOUBTS`, `client_error` for an answer that shows nothing about its worker; else empty. `disproved`: attempts
+        that refused it before a peer answered."""
         for name, outcome, model in disproved:
             refusing = self._fleet.find(name)
             if refusing is not None:
@@ -240,6 +241,8 @@ class Ledger:
                     self.outliers.failed(hold.worker, ending, None, hold, now)
                 elif ending == "unsure":
                     self.outliers.record_unknown_end(hold, now)
+                elif ending in DOUBTS:
+                    self.outliers.record_doubt(hold, ending, now)
             if ok:
                 hold.answer_tokens = output_tokens
                 if not ending and not hold.change.leg:

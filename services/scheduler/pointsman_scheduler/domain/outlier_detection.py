@@ -11,6 +11,7 @@ from pointsman_contracts.timing import TIMES
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.outliers import CONSECUTIVE, LEAST_FAILURES, Peers
 from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
+from pointsman_scheduler.domain.doubted_workers import DOUBTS, DoubtedWorkers
 from pointsman_scheduler.domain.patience import (
     LEAST_ENDLESS_S,
     LEAST_S,
@@ -64,6 +65,7 @@ class OutlierDetection:
         self._fleet: Final = fleet
         self.patience: Final = Patience()
         self._looked_at = NEVER
+        self._doubted: Final = DoubtedWorkers()
         self._unanswered: dict[Worker, str] = {}
         """Workers with overdue requests while no other one answers either, and for how long."""
 
@@ -157,6 +159,21 @@ class OutlierDetection:
         elif outcome == "empty":
             # A model that samples may end at once by chance, at any worker.
             self._fail(worker, "an answer without a word, where a peer had one", None, now, unsure=True)
+
+    def record_doubt(self, hold: Hold, doubt: str, now: float) -> None:
+        """Its whole answer came, and the request is at fault or the worker: one of `DOUBTS`. A worker is ejected that
+        has many more such answers than its peers, unless they follow the requests to a peer."""
+        worker = hold.worker
+        worker.answered_at = worker.ended_at = now
+        if now < self._doubted.acquitted_until:
+            return
+        was_out = worker.standing.ejected
+        self._fail(worker, DOUBTS[doubt], hold, now, unsure=True)
+        for each in self._doubted.compare(
+            worker, self._fleet.present, now, new=worker.standing.ejected and not was_out
+        ):
+            each.standing.acquit_worker(now)
+            self._fleet.judge(each)
 
     def _fail(
         self, worker: Worker, what: str, hold: Hold | None, now: float, *, cut: bool = False, unsure: bool = False

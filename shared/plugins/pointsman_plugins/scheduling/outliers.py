@@ -198,12 +198,20 @@ class Standing:
         if self.passed < self.trials:
             self.retry_at = now + NEXT_TRIAL_S
             return False
+        self._return(now)
+        return True
+
+    def acquit_worker(self, now: float) -> None:
+        """Give it its share again: it was ejected for failures that weren't its own."""
+        self.ejections -= 1
+        self._return(now)
+
+    def _return(self, now: float) -> None:
         self.ejected = self.hung = False
         self.failures = self.cuts = 0
         self.reason = ""
         self.returned_at = now
         self.tally = Tally()
-        return True
 
     def _interval(self) -> float:
         return min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(self.ejections - 1, 10))

@@ -61,11 +61,19 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """Reported instead of the true number."""
     waiting: float | None = None
     kv_usage: float | None = None
+    words: Literal["", "none", "one"] = ""
+    """Answers without a word; or with one token over and over until their limit, from their second token on."""
     models: tuple[str, ...] | None = None
     """Listed by `/v1/models` instead of the served one; requests for others get 404."""
     usage: Reported = "true"
     cached_tokens: int | None = None
     """Reported in the usage of every answer."""
+
+    def say_token(self, number: int) -> tuple[str, str]:
+        """The token of this number, and why an answer ends behind it."""
+        if self.words == "one":
+            return "!" if number else "t ", "length"
+        return "" if self.words else "t ", "stop"
 
 
 GOOD = Behaviour()

@@ -300,8 +300,9 @@ class UnrulyEngine(FakeEngine):
                 await self._pass(behaviour.pause_s)
             record.first_byte = record.first_byte or time.monotonic()
             last = number == tokens
-            choice = {"index": 0, "delta": {} if last else {"content": "t "}, "finish_reason": "stop" if last else None}
-            usage = self._usage(request, tokens) if last else {}
+            word, reason = behaviour.say_token(number)
+            choice = {"index": 0, "delta": {} if last else {"content": word}, "finish_reason": reason if last else None}
+            usage = self._usage(request, tokens if word else 1) if last else {}
             await self._event(request, {"id": "u", "object": _CHUNK, "model": model, "choices": [choice], **usage})
         await request.chunk(b"data: [DONE]\n\n")
         await request.chunk(b"")
@@ -315,9 +316,9 @@ class UnrulyEngine(FakeEngine):
         for _ in range(tokens):
             await self._pass(self.token_s)
             self.generated_tokens += 1
-        message = {"role": "assistant", "content": "t " * tokens}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        usage = self._usage(request, tokens)
+        said = "".join(behaviour.say_token(number)[0] for number in range(tokens))
+        choice = {"index": 0, "message": {"content": said}, "finish_reason": behaviour.say_token(tokens)[1]}
+        usage = self._usage(request, tokens if said else 1)
         document = {"id": "u", "object": "chat.completion", "model": model, "choices": [choice], **usage}
         body = json.dumps(document).encode()
         half = len(body) // 2

@@ -48,6 +48,10 @@ NAMED: Final = 4
 """Endpoints that a decision names, the most that Envoy tries."""
 ANSWERED: Final = 3
 """Engines that may answer a request at the frontend with an error, other than that they are busy."""
+BAD_REQUEST: Final = 400
+"""Usually the client's fault. Behind Envoy its client has it, until the engine is ejected."""
+OPINIONS: Final = 2
+"""Engines that are asked about such an error."""
 BEGUN: Final = 2
 """Engines that may have begun a request: law L4."""
 
@@ -88,6 +92,8 @@ def _excused(cell: Cell) -> frozenset[str]:
         return frozenset({"L6"})
     if cell.place.engines == 1 and cell.row in UNANSWERED:
         return frozenset({"L6"})
+    if cell.place.door == "envoy" and cell.row.behaviour.status == BAD_REQUEST:
+        return frozenset({"L1"})
     return frozenset()
 
 
@@ -101,6 +107,8 @@ def _tries(cell: Cell) -> int | None:
     swallows = behaviour.hang or behaviour.frozen or not behaviour.accepts
     if row.restart_s is not None or behaviour.cut or behaviour.garbage or swallows:
         return BEGUN
+    if behaviour.status == BAD_REQUEST:
+        return OPINIONS
     answers_errors = behaviour.models is not None or behaviour.status not in (200, 429, 503, 529)
     return ANSWERED if answers_errors else None
 

@@ -56,7 +56,7 @@ def _status(status: int, told: str = "", source: str = "") -> MisbehaviourRow:
         RowKind.FAILS,
         behaviour,
         told=told or str(status),
-        clients=status in (401, 403, 404),
+        clients=400 <= status < 429,
         passes=0.0,
         source=source,
     )
@@ -86,6 +86,7 @@ GROUPS: Final[dict[str, tuple[MisbehaviourRow, ...]]] = {
         _status(401, "401|denied"),
         _status(403, "403|denied"),
         _status(404, "404", "vllm-project/aibrix #1095"),
+        _status(400, "denied|refus|400", "smg-project/smg PR #2565"),
         MisbehaviourRow(
             "lists another model",
             RowKind.FAILS,
@@ -95,6 +96,25 @@ GROUPS: Final[dict[str, tuple[MisbehaviourRow, ...]]] = {
             passes=0.0,
         ),
         MisbehaviourRow("lists no model", RowKind.FAILS, Behaviour(models=()), "model|404", clients=True, passes=0.0),
+    ),
+    "answers, and says nothing": (
+        MisbehaviourRow(
+            "answers without a word",
+            RowKind.FAILS,
+            Behaviour(words="none"),
+            "word",
+            clients=True,
+            source="vllm-project/vllm #41902",
+        ),
+        MisbehaviourRow(
+            "becomes one token over and over",
+            RowKind.FAILS,
+            Behaviour(words="one"),
+            "over and over",
+            clients=True,
+            tokens=24,
+            source="vllm-project/vllm #51039",
+        ),
     ),
     "takes requests and answers nothing": (
         MisbehaviourRow(
