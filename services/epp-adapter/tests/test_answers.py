@@ -467,6 +467,19 @@ async def test_an_engines_own_error_is_the_clients(start_picker: StartPicker) ->
     assert (await picker.completed())[0].outcome == "engine_error"
 
 
+@pytest.mark.parametrize(("told", "pause"), [("7", "7"), ("31536000", "300"), ("-5", None), ("soon", None)])
+async def test_an_engines_error_asks_its_client_for_a_pause_that_can_be_meant(
+    start_picker: StartPicker, told: str, pause: str | None
+) -> None:
+    picker = await start_picker()
+    exchange = await answering(picker)
+    await exchange.response(429, headers={"retry-after": told})
+    await exchange.body(b'{"error":{}}', of="response")
+    head = await exchange.reply()
+    assert head.set.get("retry-after") == pause
+    assert ("retry-after" in head.removed) is (pause is None)
+
+
 async def test_an_answer_with_trailers_ends_with_them(start_picker: StartPicker) -> None:
     picker = await start_picker()
     exchange = await answering(picker)

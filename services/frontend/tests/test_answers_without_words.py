@@ -167,3 +167,28 @@ async def test_an_answer_that_says_why_it_has_no_text_is_the_clients(start_edge:
         edge = await start_edge(engine.url, other.url)
         answer = await raw_request(edge.url, post(CHAT, BODY))
     assert (answer.body, other.received) == (body.encode(), [])
+
+
+async def test_an_answer_that_its_engine_aborted_comes_from_another_engine_and_is_the_clients_where_none_is_left(
+    start_edge: StartEdge,
+) -> None:
+    """As an engine does that is paused for new weights (vllm-project/vllm #28037, radixark/miles #2589)."""
+    half = b'{"choices":[{"message":{"content":"half an ans"},"finish_reason": "abort"}]}'
+    said = b'{"choices":[{"message":{"content":"\\"finish_reason\\":\\"abort\\""},"finish_reason":"stop"}]}'
+    waiting = (
+        b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
+        b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}\n\ndata: [DONE]\n\n'
+    )
+    for body, passes in ((half, False), (said, True), (waiting, False)):
+        kind = "application/json" if body.startswith(b"{") else "text/event-stream"
+
+        async def answer(request: Received, body: bytes = body, kind: str = kind) -> None:
+            await request.answer(body, content_type=kind)
+
+        async with ScriptedEngine(answer) as paused, ScriptedEngine() as good:
+            edge = await start_edge(paused.url, good.url)
+            response = await raw_request(edge.url, post(CHAT, BODY))
+            assert response.body == (body if passes else ANSWER)
+            alone = await start_edge(paused.url)
+            response = await raw_request(alone.url, post(CHAT, BODY))
+            assert (response.status, response.body) == (200, body)

@@ -362,3 +362,35 @@ async def test_a_request_stays_where_it_has_begun_or_no_other_engine_is_known(st
         go_on.set()
         assert [answer.status for answer in await asyncio.gather(*asked)] == [200, 200]
         assert other.received == []
+
+
+@pytest.mark.parametrize("sent", [b": ping\n\n", b'data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'])
+async def test_a_stream_of_which_nothing_but_comments_or_the_role_has_come_leaves_an_engine_that_makes_no_progress(
+    start_edge: StartEdge, sent: bytes
+) -> None:
+    """As from a proxy that keeps its clients' connections while the engine behind it hangs."""
+    word = b'data: {"choices":[{"index":0,"delta":{"content":"good"},"finish_reason":"stop"}]}\n\n'
+
+    async def only_comments(request: Received) -> None:
+        await request.begin_stream()
+        while not request.gone.is_set():
+            await request.chunk(sent)
+            await asyncio.sleep(0.05)
+
+    async def speak(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(word + b"data: [DONE]\n\n")
+        await request.chunk(b"")
+
+    async with ScriptedEngine(only_comments) as silent, ScriptedEngine(speak) as good:
+        edge = await start_edge(silent.url, good.url)
+        streamed = BODY[:-1] + b',"stream":true}'
+        asked = asyncio.create_task(raw_request(edge.url, post(CHAT, streamed, "x-request-id: mine")))
+        await eventually(lambda: silent.received)
+
+        async def moved() -> bool:
+            return await move(edge, "mine") == ("mine",)
+
+        await eventually(moved)
+        answer = await asked
+        assert (answer.status, word in answer.body, good.received != []) == (200, True, True)

@@ -13,6 +13,8 @@ from pointsman_apis.texts import Answer, objects
 NOISE: Final = "!"
 """The token 0 of most vocabularies. An engine whose numbers overflow answers it over and over, often until it is
 restarted (https://github.com/vllm-project/vllm/issues/14126, 13035 and 53305)."""
+ABORTED: Final = b'"abort"'
+"""The finish reason for which `gives_up` looks."""
 LEAST_NOISE: Final = 16
 """Characters from which on a text of nothing else has no word."""
 _ASIDE: Final = frozenset({"role", "index", "type", "id", "name"})
@@ -57,6 +59,11 @@ def says_something(document: Mapping[str, object]) -> bool:
         return kind not in _PREPARING
     block = cast("Answer", started)
     return str(block.get("type")).endswith(_CALLS) or _has(block, _ASIDE_OF_PARTS)
+
+
+def gives_up(document: Mapping[str, object]) -> bool:
+    """Whether an engine ends a choice for its own sake, e.g. because it is paused for new weights."""
+    return any(choice.get("finish_reason") == "abort" for choice in objects(document, "choices"))
 
 
 def finishes_silently(document: Mapping[str, object]) -> bool:

@@ -18,6 +18,7 @@ _QUOTAS: Final = (
 _PAUSING: Final = frozenset({429, 503, 529})
 _MILLISECONDS: Final = ("retry-after-ms", "x-ms-retry-after-ms")
 """Azure's headers, beside `retry-after` in whole seconds (Azure/azure-sdk-for-python #9092)."""
+PAUSE_HEADERS: Final = (*_MILLISECONDS, "retry-after")
 
 
 class ProviderLimits(NamedTuple):
@@ -35,11 +36,12 @@ def limits(status: int, headers: Mapping[str, str], now_s: float, max_pause_s: f
     left = [
         part for remaining, limit in _QUOTAS if (part := _part(headers.get(remaining), headers.get(limit))) is not None
     ]
-    pause = _pause(headers, now_s) if status in _PAUSING else None
+    pause = pause_of(headers, now_s) if status in _PAUSING else None
     return ProviderLimits(None if pause is None else min(pause, max_pause_s), min(left) if left else None)
 
 
-def _pause(headers: Mapping[str, str], now_s: float) -> float | None:
+def pause_of(headers: Mapping[str, str], now_s: float) -> float | None:
+    """Seconds that an error asks its client to wait; None where it doesn't, or can't be read."""
     for name in _MILLISECONDS:
         milliseconds = _number(headers.get(name))
         if milliseconds is not None:

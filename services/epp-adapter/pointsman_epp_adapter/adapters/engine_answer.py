@@ -191,6 +191,7 @@ class EngineAnswer(AwaitedAnswer):
     def _prepare(self, head: ResponseHead, answer: Answer) -> None:
         """The answer's kind is known, or taken from its label."""
         record = self._record
+        self._further += answer.pause or ()
         if record.stream is not answer.stream:
             self._further.append(_EVENTS if answer.stream else _JSON)
         record.stream = answer.stream
@@ -213,10 +214,7 @@ class EngineAnswer(AwaitedAnswer):
 
     def _gone(self, answer: Answer) -> tuple[str, ...]:
         """Headers that don't hold for the body that the client gets."""
-        if answer.is_encoded:
-            return ("content-length", "content-encoding")
-        changes = answer.rewriting is not None or answer.shortened or (answer.stream and self._seen)
-        return ("content-length",) if changes else ()
+        return answer.hidden_headers(seen=self._seen)
 
     async def _body(self, piece: Body, stream: Stream) -> None:
         answer = self._answer

@@ -6,14 +6,17 @@ from pointsman_apis.api import Api
 from pointsman_apis.stream_ends import missing_end, whole_event
 from pointsman_apis.streams import WholeEvents
 from pointsman_edge.sending.encoded_answer import ENCODINGS, AnswerDecoder
+from pointsman_edge.sending.engine_pause import engine_pause
 from pointsman_edge.sending.error_shape import shaped_events
 from pointsman_edge.sending.unasked_usage import Rewriting
+from pointsman_providers.limits import PAUSE_HEADERS
 from pointsman_providers.reported_error import ProviderError
 
 BUFFERED: Final = 2**19
 """A document that announces at most so many bytes comes in one piece; Envoy's buffer takes 1 MiB by default."""
 HELD: Final = 2**23
 """A longer document keeps the model's name that the engine wrote: putting another in needs the whole of it."""
+_ERROR: Final = 400
 _STREAM: Final = b"text/event-stream"
 _ERROR_MEMBER: Final = b'"error"'
 
@@ -28,6 +31,8 @@ class Answer:
         by_name = dict(headers)
         status = by_name.get(b":status", b"0")
         self.status = int(status) if status.isdigit() else 0
+        self.pause = engine_pause(headers) if self.status >= _ERROR else None
+        """In place of the engine's headers with a pause; None: it has none."""
         self.content_type = by_name.get(b"content-type", b"")
         self.stream = self.content_type.lower().startswith(_STREAM)
         """Whether it is a stream of events: by its label, until its first bytes tell."""
@@ -48,6 +53,16 @@ class Answer:
         self._api = api
         self._events = WholeEvents()
         self._held: list[bytes] = []
+
+    def hidden_headers(self, *, seen: bool) -> tuple[str, ...]:
+        """Those of the engine that don't hold for the client's answer. `seen`: the body passes here."""
+        gone: tuple[str, ...] = ()
+        if self.pause is not None:
+            gone = tuple([name for name in PAUSE_HEADERS if not self.pause or name != "retry-after"])
+        if self.is_encoded:
+            return ("content-length", "content-encoding", *gone)
+        changes = self.rewriting is not None or self.shortened or (self.stream and seen)
+        return ("content-length", *gone) if changes else gone
 
     @property
     def is_encoded(self) -> bool:

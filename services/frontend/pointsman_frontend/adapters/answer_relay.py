@@ -11,6 +11,7 @@ from pointsman_apis.usage import UsageTail
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.encoded_answer import ENCODINGS, IDENTITY
+from pointsman_edge.sending.engine_pause import error_headers
 from pointsman_edge.sending.error_shape import ErrorShape
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import MissingPath, is_json
@@ -177,7 +178,7 @@ async def _relay_whole(
         changes = ErrorShape(status, api, changes)
         if status in NO_PATH:
             changes = MissingPath(status, api, request.decision.model, changes, anyway=not is_json(headers))
-        headers = _with_type(headers, _JSON)
+        headers = error_headers(headers)
         body = await gathered(engine, begun)
     elif api.passed and not is_json(headers):
         # Sounds and texts of APIs that pass as they are aren't waited for: clients play or show them as they come.

@@ -136,13 +136,17 @@ class EngineClient:
             else:
                 connection.close()
 
-    def leave(self, worker: str, request_ids: Collection[str], reason: str) -> list[str]:
+    def leave(self, worker: str, request_ids: Collection[str], reason: str, silent: Collection[str] = ()) -> list[str]:
         """The worker makes no progress: end the attempts of these requests there that wait for their first byte and
-        that another endpoint may take. Returns the ids of those that were ended."""
+        that another endpoint may take. `silent`: those of which nothing has said anything yet, whatever has come, e.g.
+        comments. Returns the ids of those that were ended."""
         left = {
             connection: call.request_id
             for connection, call in self._busy.items()
-            if call.worker == worker and call.request_id in request_ids and call.movable and not connection.has_begun
+            if call.worker == worker
+            and call.request_id in request_ids
+            and call.movable
+            and connection.may_leave(says_nothing=call.request_id in silent)
         }
         for connection in left:
             connection.abandon_attempt(reason)

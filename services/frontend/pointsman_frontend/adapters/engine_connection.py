@@ -169,6 +169,10 @@ class EngineConnection(asyncio.Protocol):
         """Whether the first byte of the answer has come, or the kernel has bytes that weren't read yet."""
         return self._answering or _unread(self._transport) > 0
 
+    def may_leave(self, *, says_nothing: bool) -> bool:
+        """Whether another endpoint may answer instead. `says_nothing`: all that was read of this answer."""
+        return not self.has_begun or (says_nothing and not self._chunks and not _unread(self._transport))
+
     @property
     def is_over(self) -> bool:
         """Whether the answer is whole, or has failed."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_apis.api import Api
-from pointsman_apis.streams import without_mark
+from pointsman_apis.beginning import ABORTED, gives_up
+from pointsman_apis.streams import lenient_document, without_mark
 from pointsman_edge.sending.error_shape import SaysNothing, error_in_place, is_silent, refusal_of
 from pointsman_edge.sending.first_events import FirstEvents, InPlaceOfAnswer
 from pointsman_edge.sending.moving_on import EMPTY, FAILED, failure_of
@@ -21,6 +22,7 @@ SecondOpinion = Callable[[float], bool]
 """Whether another endpoint is asked about an answer without a word, at this monotonic time."""
 
 _ERROR: Final = 400
+_GAVE_UP: Final = "the engine aborted the request"
 _JSON: Final = [(b"content-type", b"application/json")]
 
 
@@ -70,6 +72,8 @@ async def first_events(
             raise _failed(api, failed.error) from None
         if says and first.is_noise and doubts is not None and doubts(time.monotonic()):
             raise EndpointFailed(EMPTY, "its answer is one character, over and over")
+        if says and moves and first.is_given_up:
+            raise EndpointFailed(FAILED, _GAVE_UP)
         if says and not (moves and first.is_empty):
             return b"".join(held)
         if says:
@@ -98,6 +102,8 @@ async def whole_body(
         return body
     if error is not None:
         raise _failed(api, error)
+    if moves and ABORTED in body and gives_up(lenient_document(body) or {}):
+        raise EndpointFailed(FAILED, _GAVE_UP)
     if doubts is not None and is_silent(body):
         _doubt(engine, body, doubts)
     return body

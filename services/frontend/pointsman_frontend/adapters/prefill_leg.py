@@ -67,7 +67,9 @@ class PrefillLegs:
 
     def leave(self, worker: str, request_ids: Collection[str], reason: str) -> list[str]:
         """Abort the request; one that still waits for its first leg aborts that leg."""
-        left = self._engines.leave(worker, request_ids, reason)
+        found = ((name, self._edge.open.get(name)) for name in request_ids)
+        silent = {name for name, each in found if each is not None and each.record.first_byte_at is None}
+        left = self._engines.leave(worker, request_ids, reason, silent)
         for request_id, (answering, asked) in list(self._under_way.items()):
             if answering == worker and request_id in request_ids:
                 left += self._engines.leave(asked, (request_id,), reason)

@@ -3,6 +3,7 @@
 from typing import Final, Protocol
 
 from pointsman_apis.api import Api
+from pointsman_apis.beginning import ABORTED
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.stream_ends import missing_end, whole_event
 from pointsman_apis.streams import WholeEvents
@@ -14,7 +15,6 @@ from pointsman_edge.sending.unasked_usage import Passing, Rewriting
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff
 from pointsman_frontend.adapters.http_turn import Headers
-from pointsman_frontend.domain.resuming.kept_events import ABORTED
 from pointsman_frontend.domain.resuming.resuming import Failure, Resuming, before_failure
 from pointsman_providers.errors import CUT_OFF
 from pointsman_providers.reported_error import ProviderError

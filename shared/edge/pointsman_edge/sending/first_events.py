@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from typing import Final
 
-from pointsman_apis.beginning import LEAST_NOISE, closes_silently, count_noise, finishes_silently, says_something
+from pointsman_apis.beginning import (
+    ABORTED,
+    LEAST_NOISE,
+    closes_silently,
+    count_noise,
+    finishes_silently,
+    gives_up,
+    says_something,
+)
 from pointsman_apis.streams import EventSplitter, lenient_document
 from pointsman_edge.sending.plain_beginning import ERROR_NAME, FAILED_NAME, begins_plainly
 from pointsman_providers.reported_error import ProviderError, error_in
@@ -24,13 +32,15 @@ class InPlaceOfAnswer(Exception):
 class FirstEvents:
     """Reads one stream from its first byte."""
 
-    __slots__ = ("_noise", "_size", "_splitter", "finished", "is_empty")
+    __slots__ = ("_noise", "_size", "_splitter", "finished", "is_empty", "is_given_up")
 
     def __init__(self) -> None:
         self._splitter = EventSplitter()
         self._size = self._noise = 0
         self.is_empty = False
         """All that it said is that it is over."""
+        self.is_given_up = False
+        """All that it said is that its engine ends it for its own sake."""
         self.finished = False
         """A choice ended without a word."""
 
@@ -57,6 +67,7 @@ class FirstEvents:
                     return True
             elif document is None or says_something(document):
                 self.is_empty = not self._noise and event.data.strip() == _DONE
+                self.is_given_up = document is not None and ABORTED in event.data and gives_up(document)
                 return True
         return self._size > MOST_HELD
 

@@ -6,6 +6,7 @@ before it breaks off.
 
 from typing import Final, Protocol
 
+from pointsman_apis.beginning import ABORTED
 from pointsman_apis.token_ids import LIST, NAME, NO_TEXT, cut_ids, cut_prompt, read_ids, without_ids
 from pointsman_frontend.domain.resuming.passed_stream import PassedStream, all_have_ids
 
@@ -23,8 +24,6 @@ _NO_IDS: Final = NAME + b":null}]}\n\n"
 _NO_PROMPT: Final = b':null,"token_ids":['[_BRACKET:]
 """Comes before the ids of completions, from where a prompt's would begin."""
 _EMPTY: Final = LIST + b"]"
-ABORTED: Final = b'"abort"'
-"""Finish reason of an answer that its engine ended for its own sake."""
 _EVENT: Final = b"data: {"
 
 

@@ -6,10 +6,11 @@ from functools import cached_property
 from typing import Final, NamedTuple, cast
 
 from pointsman_apis.api import Api
+from pointsman_apis.beginning import gives_up
 from pointsman_apis.chat import CHAT
 from pointsman_apis.completions import COMPLETIONS
 from pointsman_apis.streams import DONE, EventSplitter, lenient_document
-from pointsman_apis.texts import Answer, objects
+from pointsman_apis.texts import Answer
 from pointsman_apis.token_ids import FIELD
 from pointsman_core.lenient_json import write
 from pointsman_frontend.domain.resuming.joining import Rest, usage_event
@@ -273,7 +274,7 @@ def before_failure(data: bytes) -> tuple[bytes, Failure | None]:
             if error is not None and error.status >= _FAILING:
                 why = f"the stream ended with an error: {error.kind or error.status}"
                 return b"".join(passed), Failure(why, error)
-            if any(choice.get("finish_reason") == "abort" for choice in objects(document, "choices")):
+            if gives_up(document):
                 return b"".join(passed), Failure("the engine aborted the request", None)
         passed.append(event.raw)
     return data, None
