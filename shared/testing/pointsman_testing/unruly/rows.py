@@ -112,7 +112,7 @@ GROUPS: Final[dict[str, tuple[MisbehaviourRow, ...]]] = {
             Behaviour(words="one"),
             "over and over",
             clients=True,
-            tokens=24,
+            tokens=36,
             source="vllm-project/vllm #51039",
         ),
     ),
