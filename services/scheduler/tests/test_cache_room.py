@@ -210,6 +210,16 @@ def test_room_is_counted_down_to_nothing_when_all_requests_end_and_their_session
     assert room.policy.room.room.taken_share(worker.life) == 0.0
 
 
+def test_a_request_that_waits_for_room_goes_to_an_engine_that_came_meanwhile() -> None:
+    room = Room(engines=("b",))
+    assert room.sent(room.prompt(1, BIG)) == room.sent(room.prompt(2, BIG)) == "b"
+    third = room.prompt(3, BIG)
+    assert room.sent(third) is None
+    room.join("a", kv_blocks=CACHE)
+    assert room.sent(room.prompt(4, 20)) is not None  # the index is laid out for both
+    assert [each.request for each, _ in room.after(0.1)] == [third]
+
+
 def test_a_session_takes_at_most_eight_hundred_bytes() -> None:
     room, dice = CacheRoom(), np.random.default_rng(1)
     keys = [("edge-1", f"request-{number}", "") for number in range(2000)]

@@ -87,6 +87,8 @@ class RoomQueue:
     def __init__(self) -> None:
         self._waiting: dict[RequestKey, NeedsRoom] = {}
         self._look_at = 0.0
+        self._names: tuple[str, ...] = ()
+        """The engines at the last look: `matched` has a number for each."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -117,8 +119,10 @@ class RoomQueue:
             return []
         if len(waiting) > MOST_WAITING:
             return [waiting.pop(next(iter(waiting))).leave_because(now, Because.FULL)]
+        names = tuple(engines.list_names())
+        changed, self._names = names != self._names, names
         for key, entry in waiting.items():
-            if now - entry.matched_at >= MATCH_EVERY_MS:
+            if changed or now - entry.matched_at >= MATCH_EVERY_MS:
                 waiting[key] = entry._replace(matched=engines.match_prompt(entry.request), matched_at=now)
         oldest = next(iter(waiting.values()))
         if now - oldest.since > engines.patience_ms:
@@ -131,7 +135,6 @@ class RoomQueue:
             for entry in late:
                 del waiting[entry.request.key]
             return [entry.leave_because(now, Because.LATE, entry.predict_ms(now, token_ms)) for entry in late]
-        names = engines.list_names()
         for entry in sorted(waiting.values(), key=lambda each: (each.uncached, each.since)):
             rows = engines.find_room(entry.request, entry.continued, entry.matched)
             if entry.among is not None:
