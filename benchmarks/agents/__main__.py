@@ -4,7 +4,9 @@
 Generated traffic (`coding-agents`), another workload for each seed: 4 engines of 16,384 blocks of 64 tokens, with more
 sessions than their caches hold. Beside the default policy stand llm-d's precise rule, Dynamo's, a hash of the
 session, and the default policy without room in caches. Each bar is relative to the best of these four
-in the mean over the seeds. Reuse is relative to one engine with all the memory and four times the speed. Cases:
+in the mean over the seeds. Reuse is relative to one engine with all the memory and four times the speed. `oracle` and
+`bound` show what is possible, and make no bar: the default policy that knows the future, and each request alone on an
+idle engine that holds all earlier prompts. Cases:
 `usual`; `lost` and `added`, an engine that is lost, or comes, at half of the time; `load`, half as many sessions again;
 `schedulers`, three that share the requests, against one. Status 1 when a bar is missed.
 
@@ -24,12 +26,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from benchmarks.agents.oracle import OraclePolicy, bound_outcomes
 from benchmarks.machine import describe
 from pointsman_core.config import SchedulingPolicy
 from pointsman_simulator.comparison import DEFAULT_POLICY, Setting, make_policy
 from pointsman_simulator.disturbance import Disturbance
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet import SimulatedFleet
+from pointsman_simulator.policy import RoutingPolicy
 from pointsman_simulator.summary import summarize
 from pointsman_simulator.timing import Timing
 from pointsman_simulator.trace import TraceRequest, read_mooncake, scale_arrivals
@@ -37,6 +41,8 @@ from pointsman_simulator.workloads import generate_workload
 
 WITHOUT_ROOM: Final = "without room"
 ONE_ENGINE: Final = "one engine"
+ORACLE: Final = "oracle"
+BOUND: Final = "bound"
 OTHERS: Final = ("llm-d-precise", "dynamo", "session-hash", WITHOUT_ROOM)
 CASES: Final = ("usual", "lost", "added", "load", "schedulers")
 WORKERS: Final = 4
@@ -113,13 +119,21 @@ def _setting(task: Task, half_ms: float) -> Setting:
     )
 
 
+def _policy(task: Task, setting: Setting, trace: Sequence[TraceRequest]) -> RoutingPolicy:
+    if task.policy == ORACLE:
+        return OraclePolicy(trace, setting, task.seed)
+    return make_policy("round-robin" if task.policy == ONE_ENGINE else task.policy, setting, task.seed)
+
+
 def run(task: Task) -> Figures:
     """One policy on one workload."""
     trace = _requests(task.workload, task.seed, 1.5 if task.case == "load" else 1.0)
     setting = _setting(task, max(request.arrival_ms for request in trace) / 2.0)
-    name = "round-robin" if task.policy == ONE_ENGINE else task.policy
-    fleet = SimulatedFleet(setting.list_engines, setting.lags, setting.disturbances)
-    outcomes = fleet.replay_trace(trace, make_policy(name, setting, task.seed))
+    if task.policy == BOUND:
+        outcomes = bound_outcomes(trace, setting.engine)
+    else:
+        fleet = SimulatedFleet(setting.list_engines, setting.lags, setting.disturbances)
+        outcomes = fleet.replay_trace(trace, _policy(task, setting, trace))
     summary = summarize(outcomes, setting.workers, engine=setting.engine, trace=trace, possible=1.0)
     waits = [each.first_token_at - at for each, at in zip(outcomes.requests, outcomes.arrived, strict=True)]
     return Figures(summary.ttft_mean, float(np.quantile(waits, 0.95)), summary.session_p95, summary.reuse)
@@ -127,7 +141,8 @@ def run(task: Task) -> Figures:
 
 def measure(case: str, workload: Workload, seeds: Sequence[int], pool: ProcessPoolExecutor) -> bool:
     """Print the table of a case. Whether every bar is met."""
-    policies = (DEFAULT_POLICY, *(() if case == "schedulers" else (*OTHERS, ONE_ENGINE)))
+    possible = (ORACLE, BOUND) if case == "usual" else ()
+    policies = (DEFAULT_POLICY, *(() if case == "schedulers" else (*OTHERS, ONE_ENGINE, *possible)))
     started = {policy: [pool.submit(run, Task(case, policy, seed, workload)) for seed in seeds] for policy in policies}
     if case == "schedulers":
         started["one scheduler"] = [pool.submit(run, Task("usual", DEFAULT_POLICY, seed, workload)) for seed in seeds]
@@ -141,6 +156,11 @@ def measure(case: str, workload: Workload, seeds: Sequence[int], pool: ProcessPo
             f"{policy:<16}{mean.ttft_mean / 1000:10.3f}{mean.ttft_p95 / 1000:8.2f}{mean.session_p95 / 1000:13.0f}"
             f"{mean.reuse:8.3f}   {each}",
             flush=True,
+        )
+    if possible:
+        print(
+            "oracle: this policy, told when each session comes back, and the length of each answer below the mean\n"
+            "bound: each request alone on an idle engine that holds all earlier prompts"
         )
     ours = means[DEFAULT_POLICY]
     kept = True

@@ -103,7 +103,7 @@ class CacheRoom:
     """One pool. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self.returns: Final = ReturnTimes()
+        self.returns = ReturnTimes()
         self.token_ms = _TOKEN_MS
         """For computing one prompt token, in a long prompt."""
         self._engines: dict[int, EngineRoom] = {}
