@@ -19,6 +19,9 @@ from pointsman_scheduler.flight.replay import FlightReplay
 from pointsman_scheduler.plugins import registries
 from pointsman_testing.recorded_traffic import POLICIES, RandomTraffic, RecordedBench, replayed
 
+# Nothing here waits: only a machine that others use as well makes it late.
+pytestmark = pytest.mark.timeout(600)
+
 
 def flown(directory: Path, policy: int, seed: int, steps: int, segments: int = 1, *, hash_ids: bool = False) -> None:
     bench = RecordedBench(directory, POLICIES[policy], hash_ids=hash_ids)
