@@ -136,6 +136,7 @@ async def test_a_turn_that_has_begun_ends_when_the_recorder_is_stopped(
     assert all(not open_segment(path).header.gap for path in written(tmp_path))
 
 
+@pytest.mark.timeout(600)  # 6,000 inputs and their replay on one core, which others may use as well
 async def test_the_oldest_segments_go_when_the_log_is_full(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings(keep=2**20, segment=0.5))
     for _ in range(60):
