@@ -182,7 +182,7 @@ def _settings() -> set[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_a_documented_variable_is_a_setting(document: Path) -> None:
-    named = set(re.findall(r"POINTSMAN_[A-Z_]*[A-Z]", document.read_text()))
+    named = set(re.findall(r"POINTSMAN_[A-Z0-9_]*[A-Z0-9]", document.read_text()))
     assert named - _settings() == set()
 
 

@@ -5,7 +5,7 @@ import time
 
 from pointsman_batch.adapters.asker import Asker
 from pointsman_batch.adapters.batches import Batches, SeenBatch
-from pointsman_batch.adapters.chunks import BucketChunks, FolderChunks
+from pointsman_batch.adapters.chunks import BucketChunks, ChunkStore, FolderChunks
 from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.gateway import Gateway
 from pointsman_batch.adapters.lending import Lending
@@ -46,11 +46,7 @@ def build(service: Service[BatchSettings]) -> None:
         pools[snapshot.pool] = SeenPool(snapshot, time.monotonic())
 
     service.bus.listen(PoolSnapshot, keep_pool, ANY, keep="latest")
-    chunks = (
-        BucketChunks(service.open_bucket(CHUNKS_BUCKET, max_bytes=settings.files_max_bytes))
-        if settings.files_dir is None
-        else FolderChunks(settings.files_dir)
-    )
+    chunks = _chunks(service)
     files = Files(service.open_bucket(FILES_BUCKET), chunks)
     slots = Slots(
         Pace(settings.lines_at_once),
@@ -115,6 +111,18 @@ def build(service: Service[BatchSettings]) -> None:
             shared=settings.port_shared,
         )
     )
+
+
+def _chunks(service: Service[BatchSettings]) -> ChunkStore:
+    settings = service.settings
+    if settings.files_s3_bucket is not None:
+        # Only a service with such a store pays for botocore.
+        from pointsman_batch.adapters.s3_chunks import S3Chunks
+
+        return S3Chunks(settings.files_s3_bucket, settings.files_s3_prefix, settings.files_s3_endpoint)
+    if settings.files_dir is not None:
+        return FolderChunks(settings.files_dir)
+    return BucketChunks(service.open_bucket(CHUNKS_BUCKET, max_bytes=settings.files_max_bytes))
 
 
 def _now_ms() -> int:

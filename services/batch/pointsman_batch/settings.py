@@ -33,6 +33,13 @@ class BatchSettings(ServiceSettings):
 
     files_dir: Path | None = None
     """Folder for the content of files, which all replicas must share; default: a bucket on the bus."""
+    files_s3_bucket: str | None = None
+    """Bucket of an S3-compatible store for the content of files, instead. Credentials and region are AWS's variables,
+    files or roles."""
+    files_s3_prefix: str = "pointsman/"
+    """Begins the keys of the objects there."""
+    files_s3_endpoint: str | None = None
+    """URL of the store, where it isn't AWS's own; the bucket's name is in the path then."""
     files_max_bytes: int | None = Field(default=None, ge=2**20)
     """Bytes of all files that the bucket takes, which the server reserves; only where this process makes it. Default:
     as many as the server has room for."""
@@ -59,6 +66,12 @@ class BatchSettings(ServiceSettings):
     """Longest completion window that is taken."""
     keep_days: float = Field(default=30.0, gt=0)
     """Days after which an ended batch and files without an expiry of their own are deleted."""
+
+    @model_validator(mode="after")
+    def _name_one_place(self) -> Self:
+        if self.files_dir is not None and self.files_s3_bucket is not None:
+            raise ValueError("files_dir and files_s3_bucket: set one of them; files are kept in one place")
+        return self
 
     @model_validator(mode="after")
     def _refuse_strangers(self) -> Self:

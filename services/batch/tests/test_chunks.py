@@ -1,0 +1,103 @@
+"""Chunks of files: each store keeps what was written last, and nothing of a file that was deleted."""
+
+# botocore has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from botocore.session import get_session
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from moto.server import ThreadedMotoServer
+
+from pointsman_batch.adapters.chunks import CHUNK_BYTES, ChunkStore, FolderChunks
+from pointsman_batch.adapters.files import FileWriter
+from pointsman_batch.adapters.s3_chunks import S3Chunks
+
+BUCKET = "files-of-batches"
+CANARY = "canary-of-the-store"
+Steps = list[tuple[str, str, int, bytes]]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "get", "delete"]),
+        st.sampled_from(["file-a", "file-ab"]),
+        st.integers(0, 12),
+        st.binary(max_size=40),
+    ),
+    max_size=12,
+)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """A server that speaks S3's protocol, with a bucket."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (
+            ("AWS_ACCESS_KEY_ID", "a-key"),
+            ("AWS_SECRET_ACCESS_KEY", CANARY),
+            ("AWS_DEFAULT_REGION", "us-east-1"),
+            ("AWS_EC2_METADATA_DISABLED", "true"),
+            ("AWS_CONFIG_FILE", "/nowhere"),
+            ("AWS_SHARED_CREDENTIALS_FILE", "/nowhere"),
+        ):
+            patch.setenv(name, value)
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        url = f"http://{host}:{port}"
+        client = get_session().create_client("s3", endpoint_url=url)
+        client.create_bucket(Bucket=BUCKET)
+        client.close()
+        yield url
+        server.stop()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ChunkStore:
+    if request.param == "folder":
+        return FolderChunks(tmp_path / "files")
+    return S3Chunks(BUCKET, "some/prefix/", request.getfixturevalue("endpoint"))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_a_store_has_what_was_written_last_and_nothing_that_was_deleted(store: ChunkStore, steps: Steps) -> None:
+    async def run() -> None:
+        for file in ("file-a", "file-ab"):
+            await store.delete_chunks(file)
+        kept: dict[tuple[str, int], bytes] = {}
+        for step, file, number, data in steps:
+            if step == "put":
+                await store.put_chunk(file, number, data)
+                kept[file, number] = data
+            elif step == "delete":
+                await store.delete_chunks(file)
+                kept = {key: value for key, value in kept.items() if key[0] != file}
+            assert await store.get_chunk(file, number) == kept.get((file, number))
+        for (file, number), data in kept.items():
+            assert await store.get_chunk(file, number) == data
+
+    asyncio.run(run())
+
+
+async def test_a_file_is_written_in_chunks_and_read_as_it_was(store: ChunkStore) -> None:
+    writer = FileWriter(store, "file-long")
+    content = bytes(range(256)) * (CHUNK_BYTES // 100)
+    for begin in range(0, len(content), 100_000):
+        await writer.write(content[begin : begin + 100_000])
+    await writer.finish()
+    pieces = [await store.get_chunk("file-long", number) for number in range(writer.count)]
+    assert b"".join(piece or b"" for piece in pieces) == content
+    await writer.give_up()
+    assert await store.get_chunk("file-long", 0) is None
+
+
+@pytest.mark.parametrize("bucket", ["no-such-bucket", BUCKET])
+async def test_the_error_of_a_store_names_its_reason_and_no_credential(endpoint: str, bucket: str) -> None:
+    store = S3Chunks(bucket, "", endpoint if bucket != BUCKET else "http://127.0.0.1:9")
+    with pytest.raises(OSError, match=r"NoSuchBucket|EndpointConnectionError") as failed:
+        await store.put_chunk("file-a", 0, b"x")
+    assert CANARY not in repr(failed.value)
