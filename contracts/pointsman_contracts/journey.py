@@ -47,13 +47,14 @@ class PreprocessRequest(Message, frozen=True, kw_only=True):
     """Without the query string, e.g. `/v1/chat/completions`."""
     model: str | None = None
     """The model of the request, where the edge knows it and the body doesn't name it."""
+    continued_tokens: int | None = None
+    """Tokens of the response that it continues, with its prompt; None: unknown, or it continues none."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     """Lower-case names; hop-by-hop headers and untrusted `x-gateway-*` and `x-pointsman-*` are gone."""
     client: str = always("")
     """Address of the peer."""
     body_bytes: int | None = None
-    """Set when the body is too large for a message of the bus and none follows: its length. The preprocessor asks the
-    edge for it in parts."""
+    """Its length where the body is too large for a message: none follows, and the preprocessor asks for it in parts."""
     decision: int = always(1)
     """How often a decision about the request was asked for: 2 once no endpoint of the first one answered, or once its
     cascade went on. A journey that is resent keeps the number."""
@@ -98,6 +99,8 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     prompt_tokens: int = always(0)
     """Length of the prompt in tokens: exact when a tokenizer is configured, otherwise estimated."""
     tokens_exact: bool = always(False)
+    continued_tokens: int | None = None
+    """Part of `prompt_tokens` that the engine keeps of earlier turns; None where the body has all, or it's unknown."""
     max_output_tokens: int | None = None
     hinted_output_tokens: int | None = None
     """Tokens that the client expects of the answer (`agent_hints.osl`), for predictions alone; None without a hint."""

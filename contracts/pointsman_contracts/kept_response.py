@@ -29,5 +29,7 @@ class KeptResponse(Message, frozen=True, kw_only=True):
     boot_id: str = always("")
     """The engine's `WorkerRegistration.boot_id` when it made the response: an engine that restarted has lost it. Empty:
     unknown."""
+    tokens: int | None = None
+    """Tokens of its prompt and answer together, as the engine counted them; None: it didn't tell."""
     owner: str = always("")
     """SHA-256 of tenant and subject of the client; empty for a client without an identity."""

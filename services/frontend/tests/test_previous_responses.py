@@ -16,7 +16,10 @@ NEXT = post("/v1/responses", b'{"model":"llama-8b","input":"b","previous_respons
 
 
 async def respond(request: Received) -> None:
-    await request.answer(b'{"id":"resp_1","object":"response","status":"completed","model":"llama-8b"}')
+    await request.answer(
+        b'{"id":"resp_1","object":"response","status":"completed","model":"llama-8b",'
+        b'"usage":{"input_tokens":70,"output_tokens":8,"total_tokens":78}}'
+    )
 
 
 def fleet(boot_id: str) -> PoolSnapshot:
@@ -37,7 +40,7 @@ async def test_another_edge_sends_it_to_the_same_engine_unless_that_is_gone_or_h
         second.hear(fleet("boot-1"))
         assert (await raw_request(second.url, NEXT)).status == 200
         [(asked, _, _)] = second.stages.asked
-        assert (asked.headers["x-gateway-worker-id"], asked.model) == ("worker-1", None)
+        assert (asked.headers["x-gateway-worker-id"], asked.model, asked.continued_tokens) == ("worker-1", None, 78)
 
         restarted = await start_edge(engine.url, responses=KeptResponses(bucket))
         restarted.hear(fleet("boot-2"))

@@ -111,6 +111,16 @@ def test_the_next_turn_of_a_chat_has_the_blocks_of_the_turn_before(folder: Path)
     assert len(first) > 8
 
 
+def test_a_request_that_continues_a_response_has_its_tokens_too_and_no_blocks() -> None:
+    alone = incoming("/v1/responses", input="Which track? " * 50)
+    own = describe(alone, (16,))
+    envelope = replace(alone.envelope, continued_tokens=1000)
+    continued = describe(Incoming(envelope, alone.body, alone.headers), (16,))
+    assert (continued.prompt_tokens, continued.continued_tokens) == (own.prompt_tokens + 1000, 1000)
+    assert (len(continued.blocks), continued.tokens_exact) == (0, False)
+    assert (own.continued_tokens, len(own.blocks) > 0) == (None, True)
+
+
 def test_token_ids_and_a_text_of_the_same_tokens_are_one_prompt(folder: Path) -> None:
     found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None

@@ -76,6 +76,19 @@ def test_a_given_worker_is_on_the_books_and_the_others_say_why_they_are_not_it()
     }
 
 
+@pytest.mark.parametrize(("earlier", "cached"), [(None, 0), (0, 0), (63, 0), (6500, 6464)])
+def test_the_turns_that_an_engine_keeps_are_counted_as_cached_there_in_whole_blocks(
+    earlier: int | None, cached: int
+) -> None:
+    bench = fresh(3)
+    request = bench.request(workers=("w1",), continued_tokens=earlier, prompt_tokens=7000, block_tokens=64)
+    outcome = bench.decide(request)
+    [hold] = outcome.holds
+    assert (outcome.cached_tokens, hold.change.prompt_tokens, hold.change.uncached_tokens) == (
+        cached, 7000, 7000 - cached,
+    )  # fmt: skip
+
+
 def test_an_unknown_given_worker_is_400() -> None:
     bench = fresh(3)
     refused = bench.refused(bench.request(workers=("w9",)))

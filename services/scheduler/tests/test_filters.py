@@ -343,6 +343,12 @@ def test_a_prompt_too_long_for_every_engine_is_the_clients_mistake() -> None:
     assert (refusal.status, refusal.code) == (400, "context_length_exceeded")
 
 
+def test_a_request_isnt_refused_for_the_turns_that_its_engine_keeps() -> None:
+    bench = Bench(only("context-length"))
+    bench.join("a", max_context=4096)
+    assert bench.survivors(bench.request(prompt_tokens=10_000, continued_tokens=9_900)) == {"a"}
+
+
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [

@@ -205,6 +205,7 @@ class EdgeRequest(ABC):
             method=self.method,
             path=requested.path if requested.pool is None else requested.asked_path,
             model=model,
+            continued_tokens=None if stored is None or not stored.continued else stored.kept.tokens,
             headers=stages,
             client=peer if forwarded_for is None else edge.trusted.client_of(peer, forwarded_for),
             body_bytes=None,

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import orjson
 import pytest
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from pointsman_edge.taking_in.bodies import HeldBody
 from pointsman_edge.taking_in.previous_response import previous_response
 from pointsman_edge.telling.kept_responses import MOST_WRITES, KeptResponses
 from pointsman_edge.telling.request_record import RequestRecord
-from pointsman_edge.telling.stored_responses import LONGEST_ID, StoredResponse, StoredResponses
+from pointsman_edge.telling.stored_responses import LONGEST_ID, MOST_TOKENS, StoredResponse, StoredResponses
 from pointsman_testing import builders, eventually
 from pointsman_testing.fake_bucket import FakeBucket
 
@@ -57,6 +58,38 @@ def rejection(pool: str, code: str = "unknown_worker", identity: Identity | None
         target=Target(model="m", pool=pool),
         identity=identity,
     )
+
+
+def whole_with(prompt: object, answer: object) -> bytes:
+    usage = {"input_tokens": prompt, "output_tokens": answer, "total_tokens": 0}
+    return orjson.dumps({"id": "resp_1", "object": "response", "status": "completed", "usage": usage})
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        (whole_with(700, 81), 781), (WHOLE, None), (whole_with(0, 81), None), (whole_with("7", 81), None),
+        (whole_with(-700, 81), None), (whole_with(MOST_TOKENS, 1), None), (whole_with(10**18, 1), None),
+    ],
+)  # fmt: skip
+async def test_the_tokens_of_a_response_are_those_that_its_engine_reported_if_these_can_be_right(
+    body: bytes, tokens: int | None
+) -> None:
+    bucket = FakeBucket()
+    answered = record(body)
+    answered.settle()
+    StoredResponses(KeptResponses(bucket)).remember_response(answered, "")
+    await eventually(lambda: bool(bucket.entries))
+    assert (await stored_in(StoredResponses(KeptResponses(bucket)))).kept.tokens == tokens
+
+
+async def test_the_tokens_of_an_answer_that_broke_off_arent_known() -> None:
+    responses = StoredResponses()
+    broken = record(whole_with(700, 81))
+    broken.outcome = "cut_off"
+    broken.settle()
+    responses.remember_response(broken, "")
+    assert (await stored_in(responses)).kept.tokens is None
 
 
 async def stored_in(responses: StoredResponses, name: str = "resp_1") -> StoredResponse:

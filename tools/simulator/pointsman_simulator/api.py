@@ -103,6 +103,7 @@ class _Response(_Request):
     stream: bool | None = False
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
+    previous_response_id: str | None = None
 
 
 class _AnthropicMessages(_Request):
@@ -161,6 +162,8 @@ class Generation:
     """Whether prompt and answer come with their token ids too."""
     logprobs: int | None = None
     """Number of the likeliest tokens reported for each token; None without log probabilities."""
+    continues: str | None = None
+    """The response whose prompt and answer stand before the prompt."""
 
     @property
     def surrounding_text(self) -> tuple[str, str]:
@@ -222,7 +225,7 @@ def parse_response(body: bytes, vocabulary: Vocabulary) -> Generation:
         stream=bool(request.stream),
         call=call,
     )
-    return replace(asked, document=said)
+    return replace(asked, document=said, continues=request.previous_response_id)
 
 
 def parse_messages(body: bytes, vocabulary: Vocabulary) -> Generation:

@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ from pointsman_simulator.tokens import BYTES_PER_TOKEN, Tokens, fingerprint, nam
 from pointsman_simulator.vocabulary import Vocabulary
 
 _EMBEDDING_WIDTH: Final = 64
+_KEPT_RESPONSES: Final = 1024
 _CALL_TOKENS: Final = 24
 """A call's arguments are short."""
 
@@ -92,6 +93,8 @@ class Inference:
         self._metrics = metrics
         self._headers = headers
         self._vocabulary = vocabulary
+        self._responses: dict[str, Tokens] = {}
+        """Prompts with their answers, by the ids of the responses; the oldest are dropped."""
         self.faults = FaultPlan()
 
     async def answer_chat(self, request: web.Request) -> web.StreamResponse:
@@ -136,7 +139,7 @@ class Inference:
         self, request: web.Request, parse: Callable[[bytes, Vocabulary], Generation]
     ) -> web.StreamResponse:
         strikes = await self._strike()
-        generation = parse(await request.read(), self._vocabulary)
+        generation = self._with_earlier_turns(parse(await request.read(), self._vocabulary))
         weights = self._weights(generation.model)
         limits = [self._output_limit(prompt, generation) for prompt in generation.prompts]
         # vLLM's responses read no rank.
@@ -144,13 +147,31 @@ class Inference:
         rank = await self._rank(asked)
         async with self._choices(rank, generation, weights, limits) as choices:
             ids = [choice.ids for choice in choices] if generation.returns_ids else None
-            shape = shape_of(generation, uuid.uuid4().hex, ids)
+            answer_id = uuid.uuid4().hex
+            if generation.surface == "responses":
+                prompt = generation.prompts[0]
+                answered = np.array(choices[0].ids, dtype=prompt.dtype)
+                self._keep_response(f"resp_{answer_id}", np.concatenate([prompt, answered]))
+            shape = shape_of(generation, answer_id, ids)
             if generation.stream:
                 return await self._streamed(request, generation, shape, choices, strikes)
             for choice in choices:
                 await self._collect(request, choice, strikes)
             answers = [("".join(choice.words), choice.reason) for choice in choices]
             return self._json(shape.build_body(answers, self._usage(generation, choices)))
+
+    def _with_earlier_turns(self, generation: Generation) -> Generation:
+        if generation.continues is None:
+            return generation
+        earlier = self._responses.get(generation.continues)
+        if earlier is None:
+            raise ApiError(404, f"Response with id '{generation.continues}' not found.", "NotFoundError")
+        return replace(generation, prompts=[np.concatenate([earlier, prompt]) for prompt in generation.prompts])
+
+    def _keep_response(self, response: str, tokens: Tokens) -> None:
+        self._responses[response] = tokens
+        if len(self._responses) > _KEPT_RESPONSES:
+            del self._responses[next(iter(self._responses))]
 
     async def _collect(self, request: web.Request, choice: _Choice, strikes: dict[FaultKind, float]) -> None:
         done = False

@@ -191,6 +191,10 @@ def describe(
     tenant, keeper = _tenant_and_keeper(incoming) if attributes else ("", "")
     root = _root_of(incoming, keeper, exact=prompt.exact)
     size, others, most = block_tokens[0], (), MOST_BLOCKS
+    before = incoming.envelope.continued_tokens
+    if before is not None:
+        # The engine adds earlier turns in front, whose texts aren't here: no block of the prompt can be named.
+        prompt = Prompt(b"", prompt.tokens + before)
     if len(block_tokens) > 1:
         # All chains share the space that a journey has for one.
         most = MOST_BLOCKS // len(block_tokens)
@@ -210,6 +214,7 @@ def describe(
         body_bytes=len(body.raw),
         prompt_tokens=prompt.tokens,
         tokens_exact=prompt.exact,
+        continued_tokens=before,
         max_output_tokens=body.max_output_tokens,
         hinted_output_tokens=hinted,
         answers=body.view.answers,

@@ -25,6 +25,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import NO_ENDPOINTS, UNKNOWN_WORKER, Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
 from pointsman_scheduler.domain.cache_room import FleetRoom
+from pointsman_scheduler.domain.earlier_turns import count_earlier_turns
 from pointsman_scheduler.domain.fetching import with_fetched
 from pointsman_scheduler.domain.giving_way import bind_background, find_stopped, wait_or_refuse
 from pointsman_scheduler.domain.kv_changes import apply_told
@@ -157,6 +158,8 @@ class PoolScheduler:
                 return outcome
         figures = fleet.figures()
         matched = reached = self.index.match(request.blocks, request.facts.block_tokens, figures[MATCHED])
+        if request.facts.continued_tokens is not None:
+            count_earlier_turns(request.facts, allowed, matched)
         request.fetched = None
         if self.index.reach:
             reached = self._reach_below(request, matched)

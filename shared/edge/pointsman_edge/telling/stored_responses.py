@@ -19,6 +19,8 @@ from pointsman_edge.telling.request_record import RequestRecord
 
 KEPT: Final = 65536
 """Responses that an edge remembers; the oldest are forgotten."""
+MOST_TOKENS: Final = 2**24
+"""Tokens of a response with its prompt. No model has a context of 16 million: more is a wrong report."""
 LONGEST_ID: Final = 128
 """Characters. Engines write ids of about 40: a longer one is none of theirs."""
 _OK: Final = 200
@@ -67,6 +69,7 @@ class StoredResponses:
             pool=target.pool or "",
             worker=record.worker or "",
             boot_id=boot_id,
+            tokens=_told_tokens(record),
             owner=_owner(reply.identity),
         )
         self._known[response] = kept
@@ -146,6 +149,16 @@ def unreachable_responses() -> Refusal:
         retry_after_s=1.0,
         dropped_reason="rejected-unavailable",
     )
+
+
+def _told_tokens(record: RequestRecord) -> int | None:
+    """Tokens of prompt and answer, as the engine reported them; None where it didn't, or they can't be right."""
+    usage = record.usage
+    # A prompt of no tokens is one whose count couldn't be read.
+    if usage is None or usage.estimated or not usage.prompt_tokens or record.outcome != "ok":
+        return None
+    tokens = usage.prompt_tokens + usage.completion_tokens
+    return tokens if 0 < tokens <= MOST_TOKENS else None
 
 
 def _says_unstored(record: RequestRecord) -> bool:

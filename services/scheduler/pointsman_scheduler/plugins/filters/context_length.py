@@ -41,7 +41,8 @@ class ContextLength(Filter[ContextLengthParams]):
         if self._epoch != candidates.fleet.epoch:
             self._read(candidates.fleet.workers)
             self._epoch = candidates.fleet.epoch
-        prompt = request.facts.prompt_tokens
+        # The engine counts the turns that it keeps itself: a wrong report of their tokens must refuse nothing.
+        prompt = request.facts.prompt_tokens - (request.facts.continued_tokens or 0)
         certain = prompt if request.facts.tokens_exact else prompt * self._certain
         needed = certain + (request.facts.max_output_tokens or 1)
         keep = (self._longest >= needed) & (self._meant_from <= prompt) & (prompt <= self._meant_to)
