@@ -77,6 +77,19 @@ def test_a_session_that_goes_on_has_its_place_and_a_new_one_has_to_wait() -> Non
     assert room.sent(room.prompt(1, BIG, own_blocks=10)) == "a"
 
 
+def test_a_session_that_comes_back_late_needs_no_room_for_the_tokens_that_its_engine_still_holds() -> None:
+    room = Room()
+    first, other = room.prompt(1, BIG), room.prompt(3, 5000)
+    assert room.sent(first) == "a"
+    room.end(first)
+    room.after(120.0)
+    assert room.sent(room.prompt(2, 4000)) == room.sent(other) == "a"
+    room.end(other)
+    room.after(1.0)
+    assert room.sent(room.prompt(4, BIG)) is None
+    assert room.sent(room.prompt(1, BIG, own_blocks=10)) == "a"
+
+
 def test_a_new_prompt_goes_to_an_engine_that_has_room_and_the_others_are_explained() -> None:
     room = Room(engines=("a", "b"))
     for family in range(3):

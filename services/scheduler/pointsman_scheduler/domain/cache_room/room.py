@@ -161,10 +161,11 @@ class CacheRoom:
             room.capacity = capacity
             held = matched[place]
             own = prompt.tokens - (held if kept is None else min(kept.shared, held)) + self._output
-            if kept is not None and kept.life == life and kept.counted:
-                fits = room.open + own <= capacity
-            else:
-                fits = room.taken + own <= FILL * capacity and (reserved is None or reserved[0] != life)
+            fits = room.open + own <= capacity
+            if kept is None or kept.life != life or not kept.counted:
+                # Tokens that the engine holds push nothing out.
+                new = prompt.tokens - held + self._output
+                fits = fits and room.taken + new <= FILL * capacity and (reserved is None or reserved[0] != life)
             if not fits:
                 lacking.append(place)
         return lacking
