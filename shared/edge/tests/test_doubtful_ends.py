@@ -40,7 +40,7 @@ def whole(text: str, reason: str = "length") -> bytes:
 GOOD = ["The", " answer", " is", " as", " follows", ":"]
 
 
-@pytest.mark.parametrize("token", ["!", "lock", " court", "<s>", "1", "的", "<unk>"])
+@pytest.mark.parametrize("token", ["!", "lock", " court", "<s>", "1", "的", "<unk>", '"'])
 def test_an_answer_that_becomes_one_token_over_and_over_until_its_limit_is_in_doubt(token: str) -> None:
     """As in vllm-project/vllm #14126 and #51039, ggml-org/llama.cpp #7421."""
     assert doubt(CHAT, chat([*GOOD, *[token] * 200])) == "repeating"

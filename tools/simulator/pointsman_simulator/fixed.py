@@ -8,6 +8,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Final, cast
 
 import httptools
@@ -26,6 +27,7 @@ _METRICS: Final = (
     "# TYPE vllm:cache_config_info gauge\n"
     'vllm:cache_config_info{{block_size="64",engine="0",num_gpu_blocks="16384"}} 1\n'
 )
+_WORDS: Final = (" the", " points", " are", " set", " for", " a", " train")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class _Answers:
     """Every answer, rendered once."""
 
     def __init__(self, config: FixedConfig) -> None:
-        words = [" way"] * config.tokens
+        # An answer of one word over and over is what a broken engine gives.
+        words = [*islice(cycle(_WORDS), config.tokens)]
         self.whole: dict[str, bytes] = {}
         self.events: dict[str, list[bytes]] = {}
         self.stream: dict[str, bytes] = {}
@@ -58,7 +61,7 @@ class _Answers:
                 stream=False,
                 include_usage=True,
             )
-            shape = shape_of(generation, "0" * 32)
+            shape = shape_of(generation, "0123456789abcdef" * 2)
             usage = AnswerUsage(256, config.tokens, 0)
             body = shape.build_body([("".join(words), "length")], usage)
             self.whole[path] = _response(200, "application/json", body)
