@@ -94,9 +94,10 @@ def _events_repeat(api: Api, end: bytes) -> bool:
 def _document_repeats(end: bytes) -> bool:
     # Not by a regular expression: its time would grow with the square of the length of the repetition.
     *strings, _ = end.rsplit(b'"', _STRINGS)
-    return _QUOTES in end or any(len(string) >= _IN_DOCUMENT and _repeats(string) for string in strings)
-
-
-def _repeats(string: bytes) -> bool:
-    units = (string[-length:] for length in range(1, LONGEST + 1))
-    return any(unit.strip(_WHITE_SPACE) and string.endswith(unit * _IN_DOCUMENT) for unit in units)
+    for string in strings:
+        size = len(string)
+        if size >= _IN_DOCUMENT and string.rfind(string[-LONGEST:], size - 2 * LONGEST, size - 1) >= 0:
+            units = (string[-length:] for length in range(1, LONGEST + 1))
+            if any(unit.strip(_WHITE_SPACE) and string.endswith(unit * _IN_DOCUMENT) for unit in units):
+                return True
+    return _QUOTES in end
