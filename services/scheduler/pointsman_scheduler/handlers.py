@@ -152,15 +152,16 @@ def _unsure(event: ResponseCompleted) -> str:
 def _doubt(event: ResponseCompleted) -> str:
     """One of `DOUBTS` for an answer that may be its engine's fault or the request's, where no second engine was asked;
     else empty."""
-    if not event.attempts or event.worker is None:
+    attempts, status = event.attempts, event.status
+    if not attempts:
         return ""
-    *before, last = event.attempts
-    if last.worker != event.worker or any(each.outcome in DOUBTED for each in before):
+    last = attempts[-1]
+    doubt = last.outcome if last.outcome in DOUBTS else ""
+    if _CLIENT_ERROR <= status < _SERVER_ERROR and status not in _ABOUT_PATHS and last.status == status:
+        doubt = doubt or "refusing"
+    if not doubt or last.worker != event.worker:
         return ""
-    if last.outcome in DOUBTS:
-        return last.outcome
-    refused = _CLIENT_ERROR <= event.status < _SERVER_ERROR and event.status not in _ABOUT_PATHS
-    return "refusing" if refused and last.status == event.status else ""
+    return "" if any(each.outcome in DOUBTED for each in attempts[:-1]) else doubt
 
 
 def _disproved(event: ResponseCompleted) -> tuple[Disproved, ...]:

@@ -332,15 +332,15 @@ class EdgeRequest(ABC):
 
 def _doubt(record: RequestRecord) -> None:
     """Give the last attempt its outcome where its engine's answer says nothing, or one thing over and over."""
-    tail, usage = record.tail, record.usage
-    if tail is None or usage is None or not record.attempts or record.pool == NO_POOL:
+    tail, usage, attempts = record.tail, record.usage, record.attempts
+    if tail is None or usage is None or not attempts or record.pool == NO_POOL:
         return
-    *before, last = record.attempts
+    last = attempts[-1]
     if last.outcome != "answered" or record.status >= _ERROR:
         return
     found = doubt_of(record.api, tail, record.outcome or "", usage.completion_tokens)
     if found:
-        record.attempts = (*before, replace(last, outcome=found))
+        record.attempts = (*attempts[:-1], replace(last, outcome=found))
 
 
 def _nothing() -> None:

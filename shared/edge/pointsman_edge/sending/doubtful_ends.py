@@ -94,9 +94,9 @@ def _events_repeat(api: Api, end: bytes) -> bool:
 def _document_repeats(end: bytes) -> bool:
     # Not by a regular expression: its time would grow with the square of the length of the repetition.
     *strings, _ = end.rsplit(b'"', _STRINGS)
-    for string in strings:
+    for string in [each for each in strings if len(each) >= _IN_DOCUMENT]:
         size = len(string)
-        if size >= _IN_DOCUMENT and string.rfind(string[-LONGEST:], size - 2 * LONGEST, size - 1) >= 0:
+        if string.rfind(string[-LONGEST:], size - 2 * LONGEST, size - 1) >= 0:
             units = (string[-length:] for length in range(1, LONGEST + 1))
             if any(unit.strip(_WHITE_SPACE) and string.endswith(unit * _IN_DOCUMENT) for unit in units):
                 return True
