@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Final, NamedTuple, Self
 
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -82,6 +83,9 @@ class EventFeed:
         self._link = bus.outside
         self._durable = durable
         self._pull = Pull(bus.outside, f"{bus.process.inbox}.feed")
+        self._deleted: tuple[datetime | None, int] | None = None
+        """When the stream was made and the last event that was acknowledged, of a consumer that was deleted to be made
+        again. The server may fail in between."""
         events.on_connected(self._pull.renew_request)
 
     async def open_feed(self, *, from_the_beginning: bool) -> float:
@@ -90,9 +94,11 @@ class EventFeed:
         `from_the_beginning`: read the whole stream, including events that were read before.
         """
         # The stream may be deleted by others; the loss of a server's store is noticed at the next connection.
-        config = (await self._events.make_event_stream()).config
+        stream = await self._events.make_event_stream()
         js = await self._events.jetstream()
         after = delivered = 0
+        if self._deleted is not None and self._deleted[0] == stream.created and not from_the_beginning:
+            after = self._deleted[1]
         found = False
         with suppress(NotFoundError):  # nothing has read it yet
             left = await js.consumer_info(EVENT_STREAM, self._durable)
@@ -102,6 +108,7 @@ class EventFeed:
             # Messages in flight when a process died are delivered again only after `ack_wait`; with a new consumer they
             # come at once. Earlier versions acknowledged each event by itself.
             if from_the_beginning or left.num_ack_pending or left.config.ack_policy != AckPolicy.ALL:
+                self._deleted = stream.created, after
                 await js.delete_consumer(EVENT_STREAM, self._durable)
                 found = False
             elif left.delivered is not None:
@@ -117,8 +124,9 @@ class EventFeed:
                 max_ack_pending=4 * BATCH,
             )
             await js.add_consumer(EVENT_STREAM, wanted)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        self._deleted = None
         self._pull.open(EVENT_STREAM, self._durable, delivered)
-        return config.max_age / _DAY_S if config.max_age else _FOR_EVER_DAYS
+        return stream.config.max_age / _DAY_S if stream.config.max_age else _FOR_EVER_DAYS
 
     async def next_batch(self) -> Batch | None:
         """The next events; None when none came for some seconds. Raises Missed: open it again."""
