@@ -36,6 +36,7 @@ from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
+from pointsman_scheduler.demand import DemandPublisher
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
@@ -167,7 +168,8 @@ async def messages(workers: int) -> Costs:
     joint = JointChooser(
         configuration, pools, metrics.models_chosen, lambda pool, priority: gate.has_room(pool, priority)
     )
-    gate = Gate(service.heartbeat, pools, metrics, binding, joint.settle_model)
+    demand = DemandPublisher(service.bus, metrics)
+    gate = Gate(service.heartbeat, pools, metrics, binding, joint.settle_model, demand=demand)
     handlers = Handlers(
         pools, gate, Replica(service.bus, service.heartbeat, pools, metrics), metrics, announcer.sessions
     )

@@ -158,7 +158,8 @@ def test_the_allowed_values_of_a_key_fit_one_line() -> None:
 
 
 def test_a_list_whose_only_entry_is_wrong_is_not_called_empty() -> None:
-    assert problems({"rewrites": [{"match": [{}], "to": "a"}]}) == "rewrites.0.match.0: Input should be a text"
+    entry: dict[str, str] = {}
+    assert problems({"rewrites": [{"match": [entry], "to": "a"}]}) == "rewrites.0.match.0: Input should be a text"
     assert problems({"rewrites": [{"match": (), "to": "a"}]}) == "rewrites.0.match: at least 1 entry is needed"
 
 
