@@ -1,4 +1,4 @@
-"""What is possible, beside the policies: the default policy with knowledge of the future, and a bound for all."""
+"""Two rows beside the policies: the default policy that knows the future, and a bound that no policy can beat."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -14,7 +14,7 @@ LONGEST_WAKE_MS: Final = 3600 * 1000
 
 class PoolWanted(Numbered, frozen=True, kw_only=True):
     """Requests wait at a scheduler for a pool in which no engine serves. Published by schedulers when the first request
-    begins to wait, when what is there changes, every 5 s, and once when none waits so any more. For any reader, e.g. a
+    begins to wait, when `there` changes, every 5 s, and once when the last of them is gone. For any reader, e.g. a
     controller that starts engines.
 
     Each scheduler publishes what waits at itself. A reader keeps the last event of each `source`, adds up `waiting`,

@@ -123,7 +123,7 @@ class RequestScheduled(RequestEvent, frozen=True, kw_only=True):
     no_endpoint_ms: float = always(0.0)
     """The part of it in which no engine of the pool served."""
     no_endpoint: str = always("")
-    """What was there until one served, as in `PoolWanted.there`; empty for a request that didn't wait so."""
+    """`PoolWanted.there` while it waited for an engine that serves; empty for a request that didn't."""
     unbound_ms: float = always(0.0)
     """Time that it waited after that for the engine that suits it best."""
     bound_because: str = always("")

@@ -1,4 +1,4 @@
-"""Chunks of files: each store keeps what was written last, and nothing of a file that was deleted."""
+"""Each store of chunks keeps the last content of a file, and nothing of a deleted file."""
 
 # botocore has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

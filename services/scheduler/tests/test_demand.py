@@ -1,5 +1,5 @@
-"""Requests that wait for a pool in which no engine serves are told to every reader, and wake one engine where that is
-configured."""
+"""A scheduler publishes that requests wait for a pool in which no engine serves, and has one engine woken where the
+policy says so."""
 
 from collections.abc import AsyncIterator
 from typing import Final

@@ -26,7 +26,7 @@ AWAKE: Final = replace(ASLEEP, asleep=False, reading=Reading(0, 0))
 
 
 class Speaker:
-    """As much of an `EngineSpeaker` as a waker needs. The engine answers by HTTP; the test says what is read of it."""
+    """The part of an `EngineSpeaker` that a waker uses. The engine answers by HTTP; the test sets its status."""
 
     def __init__(self, client: EngineClient, url: str) -> None:
         self.status = ASLEEP

@@ -134,7 +134,7 @@ class ChatTemplate:
 
     @cached_property
     def _looping(self) -> Template | None:
-        """The template with its loop rewritten; None for one whose loop reads what can't be known again."""
+        """The template with its loop rewritten; None where a pass reads what `LoopRun` does not note."""
         tree = _environment().parse(self._source)
         return _environment().from_string(tree) if rewrite_loop(tree) else None
 

@@ -33,7 +33,7 @@ _OF_MACROS: Final = frozenset({"caller", "varargs", "kwargs"})
 
 
 def rewrite_loop(tree: nodes.Template) -> bool:
-    """Rewrite the last loop whose passes read only what can be known again; False where the tree has none."""
+    """Rewrite the last loop whose passes read only what `LoopRun` notes; False where the tree has none."""
     if any(tree.find(kind) is not None for kind in _OTHER_FILES):
         return False
     macros = _find_macros(tree)
