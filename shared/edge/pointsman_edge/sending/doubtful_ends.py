@@ -44,12 +44,10 @@ _PERIOD: Final = 6 * LONGEST
 
 def doubt_of(api: Api, tail: UsageTail, outcome: str, completion_tokens: int) -> str:
     """EMPTY or REPEATING, and "" for any other answer. `tail`: of the whole answer; `outcome`: of its request."""
-    if not api.generates or api.passed:
+    if not api.generates or api.passed or outcome not in ("ok", "client_gone"):
         return ""
     end = tail.end
     stream = _DATA in end
-    if outcome not in ("ok", "client_gone"):
-        return ""
     if outcome == "ok" and completion_tokens <= MOST_TOKENS and tail.size <= KEPT:
         return EMPTY if _is_empty(end, stream=stream) else ""
     # A client that leaves has seen a part of a stream, and nothing of a document.
