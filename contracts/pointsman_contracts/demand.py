@@ -10,6 +10,14 @@ from pointsman_contracts.message import Address, Message, always
 WANTED_AGAIN_MS: Final = 5_000
 """Between two events of one scheduler about one pool, while requests wait and nothing else changes."""
 LONGEST_WAKE_MS: Final = 3600 * 1000
+PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 300.0
+
+
+def wake_pause_s(failures: int) -> float:
+    """Seconds until an engine is woken again after so many failures in a row, 1 at least: agents and schedulers pause
+    alike."""
+    return min(LONGEST_PAUSE_S, PAUSE_S * 2.0 ** min(failures - 1, 10))
 
 
 class PoolWanted(Numbered, frozen=True, kw_only=True):

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_contracts.demand import LONGEST_PAUSE_S, PAUSE_S
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config.flow_control import Wake
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_scheduler.domain.serving import count_endpoints
-from pointsman_scheduler.domain.waking import LONGEST_PAUSE_S, PAUSE_S, SETTLED_S, WakeOrders
+from pointsman_scheduler.domain.waking import SETTLED_S, WakeOrders
 
 ON: Final = Wake(enabled=True, serve_within=30.0)
 

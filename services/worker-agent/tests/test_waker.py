@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.demand import WakeOrder
+from pointsman_contracts.demand import LONGEST_PAUSE_S, PAUSE_S, WakeOrder
 from pointsman_engines.client import EngineClient
 from pointsman_engines.drain import Drain
 from pointsman_engines.reading import Reading
@@ -18,7 +18,7 @@ from pointsman_engines.status import EngineStatus
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
 from pointsman_testing.scripted_engine import Received, Script
-from pointsman_worker_agent.domain.wake_pauses import LONGEST_PAUSE_S, PAUSE_S, SETTLED_S, WakePauses
+from pointsman_worker_agent.domain.wake_pauses import SETTLED_S, WakePauses
 from pointsman_worker_agent.waker import EngineWaker
 
 ASLEEP: Final = EngineStatus(reachable=True, reason="", asleep=True, boot_id="b1", reading=Reading(0, 0, asleep=True))

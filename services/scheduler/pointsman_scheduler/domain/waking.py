@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from pointsman_contracts.demand import wake_pause_s
 from pointsman_core.config.flow_control import Wake
 from pointsman_plugins.scheduling.worker import Worker
 
@@ -19,8 +20,6 @@ BELIEVED_AFTER_S: Final = 1.0
 """A failure that is reported this soon after an order may be that of an earlier one."""
 SETTLED_S: Final = 60.0
 """An engine that sleeps again sooner after it was woken, while requests wait, counts as one that can't be woken."""
-PAUSE_S: Final = 5.0
-LONGEST_PAUSE_S: Final = 300.0
 
 
 class _Order(Struct):
@@ -105,7 +104,7 @@ class WakeOrders:
         for name in failed:
             self._orders.pop(name, None)
             count = self._count(name) + 1
-            self._failures[name] = _Failures(count, now + min(LONGEST_PAUSE_S, PAUSE_S * 2.0 ** min(count - 1, 10)))
+            self._failures[name] = _Failures(count, now + wake_pause_s(count))
         return failed
 
     def _count(self, name: str) -> int:

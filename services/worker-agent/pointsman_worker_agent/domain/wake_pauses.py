@@ -3,8 +3,8 @@
 import math
 from typing import Final
 
-PAUSE_S: Final = 5.0
-LONGEST_PAUSE_S: Final = 300.0
+from pointsman_contracts.demand import wake_pause_s
+
 SETTLED_S: Final = 60.0
 """An engine that sleeps again sooner after it was woken, and is wanted again, was woken in vain."""
 
@@ -23,7 +23,7 @@ class WakePauses:
         """An attempt failed."""
         self._woken_at = None
         self.failures += 1
-        self.retry_at = now + min(LONGEST_PAUSE_S, PAUSE_S * 2.0 ** min(self.failures - 1, 10))
+        self.retry_at = now + wake_pause_s(self.failures)
 
     def note_awake(self, now: float) -> None:
         """An attempt led to an engine that serves."""
