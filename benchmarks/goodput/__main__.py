@@ -8,7 +8,7 @@ the share of the requests whose answer kept its level (goodput), that of each cl
 
 - `today`: the default policy and its flow control, without levels.
 - `headroom`: the rule of llm-d's latency predictor. Engines that are predicted to be in time, the one with the least
-  time to spare first; the queue in the order of due times, and those whose time is over leave it.
+  time to spare first; the queue in the order of due times, and requests whose time is over leave it.
 - `edf`: such a queue, and the default policy's placement. `edf-gie`: with the scorers of the Gateway API Inference
   Extension (queue 2, KV cache 2, prefix 3).
 - `serve`, `refuse`: the default policy with `late: serve` and `late: refuse`.

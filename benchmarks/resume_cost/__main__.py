@@ -75,19 +75,19 @@ class Client:
     started = True
 
     async def start(self, status: int, headers: Headers) -> None:
-        """As `ResponseWriter.start`."""
+        """Take the status and headers."""
 
     async def write(self, data: bytes) -> None:
-        """As `ResponseWriter.write`."""
+        """Take a part of the body."""
 
     async def end(self, data: bytes = b"") -> None:
-        """As `ResponseWriter.end`."""
+        """Take the last part."""
 
     async def fail(self, event: bytes) -> None:
-        """As `ResponseWriter.fail`."""
+        """Take the last event of a stream that failed."""
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """As `ResponseWriter.answer`."""
+        """Take a whole answer."""
 
 
 async def relay(stream: list[bytes], setting: Setting) -> None:

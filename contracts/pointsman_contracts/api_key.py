@@ -10,7 +10,7 @@ KEYS_BUCKET: Final = "pm-keys"
 
 
 class KeyOwner(Message, frozen=True, kw_only=True):
-    """Whose an API key is, and what it allows."""
+    """The owner of an API key, and what the key allows."""
 
     id: str
     """Name of the key, in trails and logs."""
@@ -34,7 +34,7 @@ class KeyOwner(Message, frozen=True, kw_only=True):
 
 
 class ApiKey(KeyOwner, frozen=True, kw_only=True):
-    """Whose an API key is; the key itself is nowhere.
+    """The owner of an API key, and what it allows; the key itself isn't stored.
 
     Value of key `<SHA-256 of the key, 64 hexadecimal digits>` in bucket `pm-keys`, sent by the operator, read by
     preprocessors.

@@ -31,7 +31,7 @@ class ConfidenceRule(Part, frozen=True, kw_only=True):
     form: bool = always(True)
     """JSON that the request asked for, and arguments of tools, must be JSON."""
     unknown: str = always("escalate")
-    """An answer of which a rule can't be checked is `escalate`d, as one that isn't confident, or `accept`ed."""
+    """Where a rule can't be checked, the answer is `escalate`d (treated as unconfident) or `accept`ed."""
 
     @property
     def reads_logprobs(self) -> bool:

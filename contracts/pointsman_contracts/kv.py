@@ -18,8 +18,8 @@ from pointsman_contracts.message import NO_BYTES, Address, Blob, Message, Part, 
 HOST: Final = "host"
 DISK: Final = "disk"
 STORE: Final = "store"
-"""A store of which isn't known which engines share it. One with a name is `store:<name>`: each engine that reaches it
-has what any of them put there."""
+"""A store whose engines aren't known. A store with a name is `store:<name>`: each engine that reaches it can read every
+block in it, whichever engine wrote the block."""
 STORE_NAME: Final = ":"
 """Between `STORE` and its name."""
 OWN_TIERS: Final = (HOST, DISK, STORE)

@@ -66,7 +66,7 @@ class LimitedRequest(Part, frozen=True, kw_only=True):
     limit: str
     """Name of the limit, as configured."""
     scope: str = always("")
-    """Whose count it is: the values of the limit's scopes, in order. Values of headers are hashed."""
+    """The owner of the count: the values of the limit's scopes, in order. Values of headers are hashed."""
 
 
 class LimitAsk(LimitedRequest, frozen=True, kw_only=True):
@@ -311,7 +311,7 @@ class BudgetReached(Message, frozen=True, kw_only=True):
     level: Literal["soft", "hard"]
     """`soft`: the warning's amount; `hard`: the whole amount."""
     scope: dict[str, str] = field(default_factory=dict[str, str])
-    """Whose budget it is: `tenant`, `key`, `subject`, `plan`, `model`, those of them that it is counted by."""
+    """The owner of the budget: values of `tenant`, `key`, `subject`, `plan`, `model`, as far as it counts by them."""
     period: str
     """`d`, `7d`, `month`, ..."""
     amount_nanos: int

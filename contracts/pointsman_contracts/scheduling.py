@@ -187,7 +187,7 @@ class ReservationChange(Part, frozen=True, kw_only=True):
     background: bool = False
     """Whether the request gives way to others: its priority is `BATCH_PRIORITY` or less."""
     hinted_tokens: int | None = None
-    """As `RequestFacts.hinted_output_tokens`."""
+    """Tokens of the answer that the client expects, see `RequestFacts.hinted_output_tokens`; None without a hint."""
 
 
 class UnboundRequest(Part, frozen=True, kw_only=True):

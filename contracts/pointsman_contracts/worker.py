@@ -94,8 +94,8 @@ class WorkerAnnouncement(Message, frozen=True, kw_only=True):
     """The registration of an engine on the bus: on change, every 2 s, and when the engine leaves. Published by its
     agent, or by the metrics-collector for engines without one.
 
-    Read by schedulers and the metrics-collector. A worker of which neither an announcement nor a load report comes for
-    6 s is gone.
+    Read by schedulers and the metrics-collector. A worker is gone when
+    neither an announcement nor a load report has come from it for 6 s.
     """
 
     address: ClassVar[Address] = Address("sig", "worker", "announcement", route=("pool", "worker"))

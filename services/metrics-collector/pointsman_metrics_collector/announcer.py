@@ -31,7 +31,7 @@ class MessageNumbers:
             "pointsman_collector_unpublished", "Messages that the bus didn't take", ["type"], registry=registry
         )
         self._too_large: set[str] = set()
-        """Types of which a message was too large to be sent."""
+        """Types that had a message too large to be sent."""
         self._source = bus.process.instance
         self._sequences: Count[tuple[str, str]] = Count()
 

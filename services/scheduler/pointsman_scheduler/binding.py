@@ -154,7 +154,7 @@ class Chooser:
 
 
 Choose = Callable[[Journey, Hop[Journey], float, Bound | None, Unserved | None], Decision | Rejection | Postponed]
-"""As `Chooser.decide`."""
+"""Decides one request; see `Chooser.decide`."""
 
 
 class _Kept(NamedTuple):

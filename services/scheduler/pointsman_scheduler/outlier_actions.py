@@ -30,7 +30,7 @@ class VerdictPublisher:
     def __init__(self, bus: Bus) -> None:
         self._bus: Final = bus
         self._unwell: Final[set[str]] = set()
-        """Pools of which verdicts were published last."""
+        """Pools that had verdicts in the last turn."""
         self._heeding: Final[dict[str, RankHeeding]] = {}
         """By pool."""
         self._sequence = 0

@@ -38,7 +38,7 @@ _SPACES: Final = (" ", "\n", "\t")
 
 
 _Path = tuple["_Path | None", object]
-"""Where an object stands: in which, under which name or number."""
+"""The place of an object: the path of the object around it, and the name or number there."""
 
 
 class Reading(NamedTuple):

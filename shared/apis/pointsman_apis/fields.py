@@ -162,8 +162,8 @@ class FieldReader:
         in_prompt: Container[str] = (),
         output_limits: Sequence[str] = (),
     ) -> None:
-        """Without `identifiers` the model is the only text that rules may read: in a body of which little is known, any
-        other may be a prompt. `in_prompt` and `output_limits` as of `Api`."""
+        """Without `identifiers` the model is the only text that rules may read: in a body with unknown fields, any
+        other text may be a prompt. `in_prompt` and `output_limits`: see `Api`."""
         self._fields = fields
         self._identifiers = identifiers
         self._in_prompt = in_prompt

@@ -65,7 +65,7 @@ class EarlierBody(msgspec.Struct, eq=False):
     """None as long as no later body began alike."""
     document: Document
     before: tuple[JsonValue, ...]
-    """As `View.head`."""
+    """The values before the messages, see `View.head`."""
     starts: dict[int, int]
     """Hashes of its beginnings, by their lengths."""
     size: int
@@ -97,7 +97,7 @@ class GrownBodies:
 
     def __init__(self, max_bytes: int = BODY_CACHE_BYTES) -> None:
         self.grown = 0
-        """Bodies of which the end alone was read."""
+        """Number of bodies whose end alone was read."""
         self._max_bytes: Final = max_bytes
         self._kept: Final[OrderedDict[int, EarlierBody]] = OrderedDict()
         """By identity, the one that was used least recently first."""

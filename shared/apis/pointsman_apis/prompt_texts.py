@@ -77,7 +77,7 @@ _KNOWN: Final = frozenset(
         *("code_interpreter_call", "logs", "computer_call_output", "image_generation_call", "mcp_list_tools"),
     )
 )
-"""Types of messages and parts of which it is known what their members are. Of any other everything is read."""
+"""Types of messages and parts with known members. Of any other type every member is read."""
 _HOLDERS: Final = frozenset((*_MEDIA, "function", "function_call", "custom", "source", "cache_control"))
 """Members that hold objects without a type of their own."""
 _NAMES: Final = frozenset(

@@ -141,8 +141,8 @@ def _read(api: Api, raw: bytes | memoryview, document: Document, view: View | No
 
 
 def _read_grown(api: Api, text: bytes, grown: Grown, bodies: GrownBodies, max_values: int) -> StructuredBody | None:
-    """The body, of which only the messages are read that the earlier one doesn't have. None where these need a
-    reading of the whole body: they have media, or something in them is wrong or isn't as orjson writes it."""
+    """The body; only messages that the earlier one doesn't have are read. None where the whole body must be read: the
+    new messages have media, or something in them is wrong or isn't as orjson writes it."""
     between, earlier = grown.between, grown.earlier
     if b"\\u0000" in between or grown.count_marks() > max_values // CONTAINER_SHARE:
         return None

@@ -51,7 +51,7 @@ class Slot:
         put_all([(self, text)])
 
     def value_for(self, text: str) -> object:
-        """The value that replaces a text. Raises ValueError as `put`."""
+        """The value that replaces a text. Raises ValueError where `put` does."""
         return text if isinstance(self._holder.get(self._key), str) else orjson.loads(text)
 
     def replace_value(self, value: object) -> None:
@@ -60,7 +60,7 @@ class Slot:
 
 
 def put_all(texts: Sequence[tuple[Slot, str]]) -> None:
-    """Put other texts there, all of them or none. Raises ValueError as `Slot.replace_text`."""
+    """Put other texts there, all of them or none. Raises ValueError where `Slot.replace_text` does."""
     values = [slot.value_for(text) for slot, text in texts]
     for (slot, _), value in zip(texts, values, strict=True):
         slot.replace_value(value)

@@ -110,7 +110,7 @@ class GatheredSession:
     cached_tokens: int = 0
     lost_tokens: int = 0
     unknown: int = 0
-    """Ended turns of which nothing was reported."""
+    """Ended turns without a report of their tokens."""
 
     @property
     def cached_share(self) -> float | None:

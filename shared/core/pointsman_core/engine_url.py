@@ -51,7 +51,7 @@ def check_engine_url(url: str) -> str:
 
 
 def check_metrics_url(url: str | None, metrics_url: str | None) -> None:
-    """Raises ValueError for an engine and metrics of which one alone, or another, is behind a Unix socket."""
+    """Raises ValueError where the engine, its metrics or both are behind a Unix socket, but not behind the same one."""
     if metrics_url is None:
         return
     engine, metrics = unix_address(url or ""), unix_address(metrics_url)

@@ -73,8 +73,8 @@ def cost_of(option: ModelOption, prompt_tokens: int, answers: int, cached_tokens
 
 def rank_models(choice: ModelChoice, prompt_tokens: int, answers: int, times: Sequence[OptionTime]) -> RankedModels:
     """Rank the options; `times` has one entry for each. Models within all limits come first, by weighted sum; then
-    those whose time is unknown (before all, where the choice is by time and an engine is idle: a trial); then those
-    beyond a limit, the nearest first; then those of a full pool.
+    models of unknown time (before all, where the choice is by time and an engine is idle: a trial); then models beyond
+    a limit, the nearest first; then models of a full pool.
 
     Raises Refusal 429 when the choice is strict and every model that can serve is beyond a limit.
     """

@@ -150,8 +150,8 @@ def has_duplicate_member(raw: bytes | memoryview, document: object) -> bool:
 
 
 def duplicate_member(raw: bytes) -> str | None:
-    """The name of the first member that an object of a JSON text has twice. Takes about ten times as long as decoding
-    does: for texts of which `has_duplicate_member` is true."""
+    """The name of the first member that an object of a JSON text has twice. Takes about ten times as long as decoding:
+    call it where `has_duplicate_member` is true."""
     try:
         json.loads(raw, object_pairs_hook=_once, parse_int=str, parse_float=str)
     except _Duplicate as found:

@@ -42,8 +42,8 @@ class Foreseen(NamedTuple):
 def foresee(
     estimator: DelayEstimator, engines: Sequence[EngineSight], prompt: int, output: float, now: float
 ) -> tuple[int, Foreseen] | None:
-    """The position of the best of `engines`, of which there is at least one, and the times there. `output`: expected
-    tokens of the answer. None while the pool's pass times aren't known well enough."""
+    """The position of the best engine, and the times there. `engines`: one or more. `output`: expected tokens of the
+    answer. None while the pool's pass times aren't known well enough."""
     if not estimator.model.was_trusted:
         return None
     budget, rates = float(estimator.batch_tokens), estimator.model.rates

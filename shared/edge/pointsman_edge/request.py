@@ -148,14 +148,14 @@ class EdgeRequest(ABC):
         return read
 
     async def decode(self, body: bytes) -> bytes:
-        """The client's body without its codings. Raises Refusal as `decoded`."""
+        """The client's body without its codings. Raises Refusal where `decoded` does."""
         if not self.codings or not body:
             return body
         return await asyncio.to_thread(decoded, body, self.codings, self.record.policy.limits.max_body)
 
     def seek_response(self, body: bytes) -> Coroutine[object, object, None] | None:
         """Find the response that the path names or the body continues, before `complete_body`; None for a request that
-        names none. Awaiting raises Refusal as `StoredResponses.find_response`."""
+        names none. Awaiting raises Refusal where `StoredResponses.find_response` does."""
         response = self.requested.response
         if response is not None:
             return self._seek(response, continued=False)

@@ -27,7 +27,7 @@ class RegistrationEntries(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove. Raises as `put`."""
+        """Remove. Raises what `put` raises."""
         ...
 
 

@@ -48,7 +48,7 @@ class CustomStages:
         self._missing: Final = Missing(_log)
 
     def ask_stage(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
-        """Send a journey to its next stage and go on with the answer. Raises as `Journeys.forward`."""
+        """Send a journey to its next stage and go on with the answer. Raises what `Journeys.forward` raises."""
         stage = journey.itinerary[0]
         payload = journey.encode()
         if len(payload) > JOURNEY_LIMIT:

@@ -35,7 +35,7 @@ _digest: Final = xxhash.xxh3_64_intdigest
 _HOLDERS: Final = ("content", "output")
 """Members that hold parts: of messages, and of what tools returned."""
 Prompts: TypeAlias = dict[tuple[int, int, int], tuple[bytes, bytes]]
-"""As `EarlierBody.prompts`."""
+"""The last prompt of a conversation and the hashes of its blocks, see `EarlierBody.prompts`."""
 _STEP: Final = 64
 _FILLER: Final = MEDIA_TOKENS * BYTES_PER_TOKEN // 32
 
@@ -121,8 +121,8 @@ def _little_endian(tokens: list[int]) -> bytes:
 
 
 def chain_grown(stream: bytes, block_bytes: int, root: int, limit: int, prompts: Prompts) -> Blob:
-    """As `chain`. `prompts`: the last prompt of the conversation and its hashes, by the other arguments: what this one
-    has in common with it isn't hashed again."""
+    """The hashes that `chain` gives. `prompts`: the last prompt of the conversation and its hashes, by the other
+    arguments; blocks that both prompts begin with aren't hashed again."""
     key = block_bytes, root, limit
     known = prompts.get(key)
     common = b"" if known is None else known[1][: _count_equal(known[0], stream) // block_bytes * 8]

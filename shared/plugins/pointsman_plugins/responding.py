@@ -88,5 +88,5 @@ class ResponseProcessor(Plugin[ParamsT_co]):
 
     @abstractmethod
     def begin_answer(self, head: AnswerHead) -> AnswerFollower | None:
-        """The head of an answer is here. Returns the follower of its segments and its end; None for an answer of which
-        no more is needed, which then costs nothing more."""
+        """The head of an answer is here. Returns the follower of its segments and its end. None: no more of the answer
+        is needed, and it costs nothing more."""

@@ -35,7 +35,7 @@ class FileWriter:
         self._begun = bytearray()
 
     async def write(self, data: bytes) -> None:
-        """Add bytes. Raises as `ChunkStore`."""
+        """Add bytes. Raises what the `ChunkStore` raises."""
         self.size += len(data)
         self._begun += data
         while len(self._begun) >= CHUNK_BYTES:

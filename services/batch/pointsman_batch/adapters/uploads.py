@@ -88,7 +88,7 @@ class _Parts:
 async def read_upload(
     content_type: str, body: AsyncIterator[bytes], writer: FileWriter, most_bytes: int
 ) -> UploadedForm:
-    """Read a form and write its file. Raises Refusal, and as `FileWriter.write`; then the file must be given up."""
+    """Read a form and write its file. Raises Refusal and what `FileWriter.write` raises; then give the file up."""
     kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:

@@ -32,7 +32,7 @@ class DecisionFilter(NamedTuple):
 
 
 class Needles(NamedTuple):
-    """Bytes of which an event must have one of each group."""
+    """Groups of byte strings; an event may match when it has at least one string of each group."""
 
     groups: tuple[tuple[bytes, ...], ...]
     reason: bytes = b""

@@ -145,8 +145,8 @@ class Stream:
                 return WholeBody(_joined(pieces), buffered, trailers=False)
 
     async def pass_answer(self, head: ResponseHead, mode: BodyMode, changes: HeaderChanges) -> None:
-        """Let an answer through of which nothing is wanted, but for `changes` of its headers. `mode` is how Envoy sends
-        its body."""
+        """Let an answer through without reading its body; `changes` are made to its headers. `mode` is how Envoy sends
+        the body."""
         duplex = mode is BodyMode.FULL_DUPLEX_STREAMED
         unseen = None if head.end or duplex or mode is BodyMode.NONE else BodyMode.NONE
         await self.write(response_head(changes, unseen))

@@ -1,5 +1,5 @@
-"""Moves requests off engines whose time to drain is over: those whose answers haven't begun, whole answers, and streams
-that another engine may continue. The others stay until their engine ends."""
+"""Moves requests off engines whose time to drain is over. A request moves when its answer hasn't begun, when the answer
+is sent as a whole, or when another engine may continue its stream. Any other stays until its engine ends."""
 
 import time
 from collections.abc import Callable
@@ -19,8 +19,8 @@ AGAIN_S: Final = 1.0
 """A request that can't move is looked at again after this time: its thoughts may have ended, or an engine come."""
 NO_ENGINE: Final = "no_engine"
 NOT_CONTINUED: Final = "not_continued"
-"""Reason of begun answers that no engine could continue: documents of which a part has left, and streams that `resume`
-of the profile, the API or the request excludes."""
+"""The reason for begun answers that no other engine can continue: partly sent documents, and streams that can't be
+resumed because of the profile's `resume`, the API or the request."""
 
 _log = Log("engines")
 

@@ -137,9 +137,9 @@ class EngineClient:
                 connection.close()
 
     def leave(self, worker: str, request_ids: Collection[str], reason: str, silent: Collection[str] = ()) -> list[str]:
-        """The worker makes no progress: end the attempts of these requests there that wait for their first byte and
-        that another endpoint may take. `silent`: those of which nothing has said anything yet, whatever has come, e.g.
-        comments. Returns the ids of those that were ended."""
+        """The worker makes no progress: end those attempts of these requests there that wait for their first byte and
+        that another endpoint may take. `silent`: requests whose answer has no word yet, although bytes may have come,
+        e.g. comments. Returns the ids of the ended requests."""
         left = {
             connection: call.request_id
             for connection, call in self._busy.items()

@@ -118,8 +118,8 @@ def _doubt(engine: Answering, body: bytes, doubts: SecondOpinion | None) -> None
 
 
 async def looked_at(engine: Answering, content_type: bytes, data: bytes) -> tuple[bytes, bool]:
-    """The first bytes of an answer, of which `data` was read, and whether it is a stream of events, whatever it is
-    labelled. Raises AnswerCutOff."""
+    """The first bytes of an answer, and whether it is a stream of events, whatever its content type says. `data`: the
+    bytes that are read already. Raises AnswerCutOff."""
     while len(first_bytes(data)) < FIRST_BYTES and not engine.complete and (more := await engine.read()):
         data += more
     return data, is_stream(content_type.decode("latin-1"), data)

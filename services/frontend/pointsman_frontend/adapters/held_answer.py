@@ -114,7 +114,7 @@ class HeldAnswer:
         self.complete = True
 
     async def fail(self, event: bytes) -> None:
-        """The last event of a stream that can't go on, of which a part has left."""
+        """Send the last event of a stream that can't go on after a part of it has left."""
         await self._client.fail(event)
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:

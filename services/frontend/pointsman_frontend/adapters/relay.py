@@ -170,8 +170,8 @@ def _lacks(api: Api, end: bytes, resuming: Resuming | None, *, broken: bool) -> 
 async def relay_document(
     engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None, body: bytes
 ) -> None:
-    """Pass a body on, of which `body` was read: all of it, or more than `WHOLE`. Raises AnswerCutOff;
-    `client.started`: whether a part of it has left."""
+    """Pass a document on. `body`: what is read of it already, which is all of it or more than `WHOLE`. Raises
+    AnswerCutOff; then `client.started` says whether a part of it has left."""
     usage.follow_bytes(body)
     if len(body) <= WHOLE:
         status = engine.status

@@ -53,7 +53,7 @@ _ISSUED: Final[list[tuple[int, int, frozenset[int]]]] = sorted(
 """First six digits, from and to, and the length of such a number."""
 _STARTS: Final = [start for start, _, _ in _ISSUED]
 _OF_GOODS: Final = 13
-"""Lengths of shops' bar codes, a tenth of which pass the checks: old cards of these lengths need a word that names
+"""The length of shops' bar codes. A tenth of them pass the checks, so old cards of this length need a word that names
 them."""
 
 CANDIDATE: Final = r"[0-9](?:[ .\-]{0,3}[0-9]){11,}"

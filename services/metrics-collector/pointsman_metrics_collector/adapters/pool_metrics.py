@@ -81,7 +81,7 @@ class WorkerMetrics(Collector):
 
 
 class DiscoveryMetrics(Collector):
-    """Series of the pools of which `findings()` knows at the scrape."""
+    """Series of the pools that `findings()` returns at the scrape."""
 
     def __init__(self, findings: Callable[[], Mapping[str, EngineSource]]) -> None:
         self._findings = findings

@@ -28,7 +28,7 @@ class RuleEntries(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove. Raises as `put`."""
+        """Remove. Raises what `put` raises."""
         ...
 
 

@@ -110,7 +110,7 @@ class DrainOrders:
     def find_untold(
         self, workers: Mapping[Key, KnownWorker], now: float, with_agent: Iterable[Key]
     ) -> Iterator[tuple[Key, DrainOrder]]:
-        """Orders that agents must be told now, because their workers don't report what was ordered. Forgets those whose
+        """Orders to send to agents now, because their workers don't report what was ordered. Forgets an order whose
         engine has a new life or is gone. `with_agent`: the workers whose agents this collector tells."""
         told = frozenset(with_agent)
         for key, order in list(self._orders.items()):

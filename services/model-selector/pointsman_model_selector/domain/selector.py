@@ -252,7 +252,7 @@ class CompiledSelector:
         out: dict[str, str],
     ) -> Selected:
         """The choice for the scheduler. Where only providers serve the candidates it is made here, by measured times.
-        Raises Refusal as `rank_models`."""
+        Raises Refusal where `rank_models` does."""
         first = next((position for position, each in enumerate(candidates) if each.target.pool is not None), None)
         order, points, given = tuple(range(len(candidates))), (), choice
         if first is None:

@@ -101,7 +101,7 @@ MARKS: Final = {agent.name: dict(agent.marks) for agent in KNOWN if agent.marks}
 """Name of an agent → header → pattern of its value."""
 
 _COMMON: Final = frozenset({"user-agent", "x-title", "originator"})
-"""Headers of which the value tells, not the name: browsers and proxies send them too."""
+"""Headers that name an agent by their value alone: browsers and proxies send them too."""
 MARKED_BY: Final = frozenset(
     (*SESSION_HEADERS, *(name for agent in KNOWN for name, _ in agent.marks if name not in _COMMON))
 )

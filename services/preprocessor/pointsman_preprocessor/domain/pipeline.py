@@ -134,7 +134,7 @@ class Pipeline:
         return end_of_prompt(incoming, facts, prompt or incoming.prompt)
 
     def identify_sender(self, incoming: Incoming) -> Awaitable[None] | None:
-        """Run only the processors that identify the sender. As `run`."""
+        """Run only the processors that identify the sender. Returns and raises what `run` does."""
         return self._identifying.run(incoming)
 
     @property

@@ -1,4 +1,4 @@
-"""`api-key-auth`: identifies clients by their API keys, of which only the hashes are kept."""
+"""`api-key-auth`: identifies clients by their API keys. Only hashes of the keys are kept."""
 
 from typing import Final
 

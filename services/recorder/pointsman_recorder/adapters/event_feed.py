@@ -48,7 +48,7 @@ class Batch:
 
     @classmethod
     async def from_messages(cls, messages: list[Raw]) -> Self:
-        """Read messages, of which there is at least one; others have a turn between the pieces."""
+        """Read one or more messages, piece by piece; the event loop runs other tasks between the pieces."""
         batch = cls(messages[-1])
         for start in range(0, len(messages), _PIECE):
             batch._read(messages[start : start + _PIECE])

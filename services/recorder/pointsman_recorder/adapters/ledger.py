@@ -48,7 +48,7 @@ class LedgerPage(NamedTuple):
     """Some records of the ledger, in its order."""
 
     ledger: str
-    """Which ledger: one that was made anew is another one."""
+    """The ledger's identity; it changes when the stream is made anew."""
     records: list[UsageRecord]
     last: int
     """Sequence of the last one."""
@@ -77,8 +77,7 @@ class UsageLedger:
         events.on_connected(self._pull.renew_request)
 
     def send_records(self, records: Sequence[Owed]) -> None:
-        """Add records, of which there is at least one. No word comes back about them: they are in the ledger once they
-        are read there.
+        """Add one or more records. Nothing confirms them: they are in the ledger once they are read there.
 
         Raises what `Link.publish` raises: then any of them may be written.
         """
@@ -89,7 +88,7 @@ class UsageLedger:
         self._pull.expect_messages(len(records))
 
     async def write_confirmed(self, records: Sequence[Owed]) -> None:
-        """Add records, of which there is at least one; returns once the server has confirmed all of them.
+        """Add one or more records; returns once the server has confirmed all of them.
 
         Raises NotWritten, and what `Link.publish` raises: then any of them may be written.
         """

@@ -90,7 +90,7 @@ class RankBlocks:
                 lower.remove_block(each, delta)
         elif event.tokens and (event.extra is not None or not self._tells_extras):
             self._store(event, model, delta)
-        else:  # vLLM: names alone, or tokens of which isn't known whether images or a salt belong to them
+        else:  # vLLM: names alone, or tokens that may belong to images or a salt, which it doesn't say
             for each in event.hashes:
                 block = self._find(each)
                 if block is None:
@@ -226,7 +226,7 @@ class EngineBlocks:
         return {tier: len(held) for tier, held in self._lower.items()}
 
     def apply_event(self, rank: int, event: Event, model: str, capacity: int | None = None) -> Delta:
-        """Take an event of one rank in; as `RankBlocks.apply_event`."""
+        """Apply an event of one rank. Returns what `RankBlocks.apply_event` returns."""
         return self._merge(self._of(rank).apply_event(event, model, capacity))
 
     @property
@@ -236,7 +236,7 @@ class EngineBlocks:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks of which anything was heard."""
+        """The ranks that have sent an event."""
         return list(self._ranks)
 
     def note_lost_events(self, rank: int) -> None:

@@ -188,7 +188,8 @@ class KvFeed:
 
 
 def _parts(suffix: str, waiting: dict[int, bool]) -> list[tuple[str, list[int]]]:
-    """The changes of one tier: removals, then additions. A tier below the device of which nothing waits is reached."""
+    """The changes of one tier: removals, then additions. A tier below the device without any gets empty additions,
+    which say that it can be reached."""
     removed = [block for block, stored in waiting.items() if not stored]
     stored = [block for block, stored in waiting.items() if stored]
     parts = [("removed" + suffix, removed)] if removed else []

@@ -29,7 +29,7 @@ class BatchSequence:
         self._last_live = -1
 
     def restart(self) -> None:
-        """The engine began a new life, of which no batch came yet."""
+        """The engine began a new life: no batch of it has come yet."""
         self._last = self._last_live = -1
 
     @property

@@ -31,7 +31,7 @@ class Cascade(Section):
     form: bool = True
     """Whether JSON that the request asked for, and arguments of tools, must be JSON."""
     unknown: Literal["escalate", "accept"] = "escalate"
-    """An answer of which a rule can't be checked: the model gave no log probabilities, or the checking stage failed."""
+    """The effect of a rule that can't be checked: the model gave no log probabilities, or the checking stage failed."""
     check: Annotated[StageUse, BeforeValidator(as_stage)] | None = None
     """A stage that reviews the whole answer: one that it blocks isn't confident."""
     hold_tokens: int | None = Field(default=None, ge=1)

@@ -40,7 +40,7 @@ class WholeAnswer:
 
     @property
     def document(self) -> Document | None:
-        """None when it isn't one JSON object of which every reader reads the same."""
+        """The answer's object; None when it isn't one JSON object that every reader reads alike."""
         if self._document is None:
             self._document, self._strict = unambiguous(self._body)
             if self._document is not None and not self._strict:

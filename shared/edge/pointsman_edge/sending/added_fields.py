@@ -29,8 +29,8 @@ class AddedFields:
         ]
 
     def suspect_fields(self, provider: Resolved, model: str, edits: Sequence[BodyEdit], error: bytes) -> list[str]:
-        """The added fields because of which the provider may have refused a request: those that the error names, and
-        those that it has never taken."""
+        """The added fields that may be why the provider refused a request: fields that the error names, and fields that
+        this provider has never taken."""
         return [
             edit.field
             for edit in edits

@@ -238,7 +238,7 @@ class HeaderRules:
         return shape
 
     def _make_shape(self, names: tuple[bytes, ...], dropped: Container[bytes], *, trusted: bool) -> _Shape:
-        """The shape of headers with these names, some of which `Connection` names."""
+        """The shape of headers with these names. `dropped`: names that the header `Connection` lists."""
         uses = [self._uses.get(name) or self._classify(name) for name in names]
         used = [
             0 if (use & _TRUSTED and not trusted) or name in dropped else use
@@ -291,7 +291,7 @@ def _joined(keys: Iterable[str], texts: Iterable[str]) -> dict[str, str]:
 
 
 def _not_text(headers: Iterable[Header]) -> Refusal:
-    """The refusal of headers of which one can't be decoded."""
+    """The refusal that names the first header that can't be decoded."""
     for name, value in headers:
         try:
             value.decode()

@@ -57,7 +57,7 @@ class EventPublisher:
         self._source = source
         self._numbers: defaultdict[tuple[type[Message], str], count[int]] = defaultdict(partial(count, 1))
         self._too_large: set[type[Message]] = set()
-        """Types of events of which one was too large for the bus."""
+        """Types that had an event too large for the bus."""
         self._dropped = Counter(
             "pointsman_edge_events_too_large", "Events that were too large for the bus", registry=registry
         )

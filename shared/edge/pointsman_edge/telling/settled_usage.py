@@ -68,7 +68,7 @@ def doubtful(usage: Usage) -> bool:
 
 
 def _plausible(api: Api, tail: UsageTail, reported: Usage, prompt_tokens: int) -> Usage:
-    """The report, but the estimate of each count of which it says zero though there was something to count."""
+    """The report; a count of zero where there was something to count is replaced by an estimate."""
     prompt = reported.prompt_tokens or prompt_tokens
     completion = reported.completion_tokens or _completion_tokens(api, tail)
     if (prompt, completion) == (reported.prompt_tokens, reported.completion_tokens):

@@ -1,4 +1,4 @@
-"""A prompt's text, of which a loop over the messages writes only what the conversation adds.
+"""Renders a prompt whose template has a loop over the messages; the loop writes only what the conversation adds.
 
 Each pass of the loop (`message_loop`) is noted with the messages that it looked at and the state of the namespaces
 behind it. The next prompt's loop begins at the first pass that read anything which isn't the same now.
@@ -30,7 +30,7 @@ class LoopRecord(NamedTuple):
     """Values from outside that a pass may read, and the state of the namespaces among them before the first pass."""
     begun: States
     lists: tuple[object, ...]
-    """Lists from outside of which a pass may read items."""
+    """Lists from outside; a pass may read their items."""
     seen: list[int]
     """For each pass, how many messages it and those before it looked at."""
     states: list[States]
@@ -109,7 +109,7 @@ class LoopRun:
         self._looked = _END
 
     def make_undefined(self, hint: str) -> Undefined:
-        """As a loop's attribute that has no value."""
+        """The value of a loop's attribute that has none."""
         return self._environment.undefined(hint)
 
     def _item_of(self, held: object, key: object) -> tuple[object]:

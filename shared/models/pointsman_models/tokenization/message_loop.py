@@ -75,7 +75,7 @@ class _Names:
     def __init__(self, macros: dict[str, nodes.Macro], stored: set[str]) -> None:
         """`stored`: names that the template assigns anywhere."""
         self.whole: Final[dict[str, None]] = {}
-        """Names of which any part may be read."""
+        """Names that the pass may read in any way."""
         self.items: Final[list[nodes.Getitem]] = []
         """Reads of one item of a list that is nothing of the pass's own."""
         self.places: Final[list[nodes.Name]] = []

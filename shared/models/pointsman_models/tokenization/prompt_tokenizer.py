@@ -21,7 +21,7 @@ from pointsman_models.tokenization.segments import SegmentEncoder, little_endian
 
 TOKEN_BYTES: Final = 4
 Memo: TypeAlias = dict[int, tuple[object, object]]
-"""As `EarlierBody.memo`."""
+"""What a reader keeps for the next body of a conversation, see `EarlierBody.memo`."""
 
 _SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _RESERVED: Final = ("chat_template", "tokenize", "messages", "tools", "truncation", "max_length", "padding")

@@ -60,8 +60,8 @@ class SegmentEncoder:
         return b"".join(self._encode_pieces(self._pieces(text)))
 
     def encode_next(self, text: str, former: EncodedText | None) -> EncodedText:
-        """As `encode_text`. `former`: an earlier text; what both begin with isn't looked at again, from the last cut
-        on."""
+        """Token ids of `text`, as `encode_text` gives them, with the cuts of the text. `former`: an earlier text; its
+        pieces that `text` begins with too aren't encoded again."""
         cuts = 0 if former is None else bisect_right(former.ends, _count_equal(former.text, text))
         if former is None or not cuts:
             start, ids, ends, id_ends = 0, memoryview(b""), list[int](), list[int]()

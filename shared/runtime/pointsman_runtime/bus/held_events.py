@@ -134,8 +134,8 @@ class HeldEvents:
         return taken
 
     def note_sent(self, messages: Sequence[Message], now: float) -> tuple[int, tuple[int, ...]]:
-        """These, of which there is at least one, are sent together for the first time. Returns the first one's index,
-        and the positions of those that are to ask, for the token `index + position`."""
+        """Note that these messages, one or more, are sent together for the first time. Returns the first one's index,
+        and the positions of the messages that are to ask, for the token `index + position`."""
         first = self._next
         last = len(messages) - 1
         self._next += last + 1

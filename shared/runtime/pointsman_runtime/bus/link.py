@@ -54,8 +54,7 @@ class Link(PubSub, Protocol):
         ...
 
     def publish_all(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
-        """Like `publish`, of messages at once, of which there is at least one: subject, header block as text, and
-        payload."""
+        """Like `publish`, for one or more messages at once: subject, header block as text, and payload."""
         ...
 
     def open(self) -> None:

@@ -87,8 +87,8 @@ def _check_depth(text: str) -> None:
 
 
 class _Outline:
-    """The line of every key, and what YAML itself would let pass: a key twice, of which it keeps the last, and
-    aliases that make a small text huge."""
+    """The line of every key, and faults that YAML itself lets pass: a key that is there twice (YAML keeps the last),
+    and aliases that make a small text huge."""
 
     def __init__(self) -> None:
         self.lines: dict[str, int] = {}

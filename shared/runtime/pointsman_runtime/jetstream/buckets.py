@@ -72,18 +72,18 @@ class Bucket:
 
     async def replace(self, key: str, value: bytes, revision: int) -> int | None:
         """Write if this is still the key's revision (0: there is no such key); returns the new one, None when another
-        writer was first. Raises as `put`."""
+        writer was first. Raises what `put` raises."""
         try:
             return await self._write(lambda store: store.update(key, value, last=revision))
         except KeyWrongLastSequenceError:
             return None
 
     async def delete(self, key: str) -> None:
-        """Remove; watches report it. Raises as `put`."""
+        """Remove; watches report it. Raises what `put` raises."""
         await (await self._open()).delete(key)
 
     async def get(self, key: str) -> Entry | None:
-        """Read; None when there is no such key. Raises as `put`."""
+        """Read; None when there is no such key. Raises what `put` raises."""
         try:
             found = await (await self._open()).get(key)
         except KeyNotFoundError:
@@ -91,7 +91,7 @@ class Bucket:
         return Entry(found.key, found.value or b"", found.revision or 0)
 
     async def list_keys(self, pattern: str) -> list[str]:
-        """The keys that match, e.g. `a.*`; none where there is no bucket yet. Raises as `put`."""
+        """The keys that match, e.g. `a.*`; none where there is no bucket yet. Raises what `put` raises."""
         store = await self._open()
         watcher = await store.watch(pattern, ignore_deletes=True, meta_only=True, inactive_threshold=UNWATCHED_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         found: list[str] = []
@@ -105,7 +105,7 @@ class Bucket:
         return found
 
     async def purge_keys(self, pattern: str) -> None:
-        """Remove the keys that match, e.g. `a.*`, without a trace. Raises as `put`."""
+        """Remove the keys that match, e.g. `a.*`, without a trace. Raises what `put` raises."""
         await self._open()
         js = await self._events.jetstream()
         await js.purge_stream(f"KV_{self.name}", subject=f"$KV.{self.name}.{pattern}")

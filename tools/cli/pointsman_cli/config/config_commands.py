@@ -54,7 +54,7 @@ async def apply(url: str | None, file: Path, console: Console, wait_s: float = 0
 
 
 async def rollback(url: str | None, revision: int | None, console: Console) -> bool:
-    """Store an older revision's text again; as `apply`."""
+    """Store an older revision's text again, in the way of `apply`."""
     async with stored_configuration.opened(url) as store:
         kept = await store.list_existing()
         wanted = stored_configuration.previous(kept) if revision is None else stored_configuration.find(kept, revision)

@@ -36,7 +36,7 @@ def made(record: ApiKey) -> tuple[str, str, str]:
 
 
 def _set(record: ApiKey) -> dict[str, JsonValue]:
-    """The fields that differ from those of a key of which only the tenant is known."""
+    """The fields with other values than those of a key that has only a tenant."""
     plain = fields_of(ApiKey(tenant="")) | {"tenant": None}
     return {name: value for name, value in fields_of(record).items() if plain.get(name) != value}
 

@@ -61,7 +61,7 @@ def write(
 ) -> list[Path]:
     """Write the server's files and a file of credentials for each login; returns them. Passwords that are there stay.
 
-    Raises CommandError as `refuse`, and when the folder can't be used.
+    Raises CommandError where `refuse` does, and when the folder can't be used.
     """
     refuse(stages)
     for queue in queues:

@@ -188,7 +188,7 @@ def services(counts: Mapping[str, int], ground: Ground) -> list[Plan]:
 
 def bundles(counts: Mapping[str, int], ground: Ground, uses: Sequence[EngineUse], key: str | None) -> list[Plan]:
     """A process for each frontend, with every other service beside it; the first has the agents of the engines and the
-    services of which one is enough. Replicas over those are processes of their own. Several bundles share the ground's
+    services that need one replica. Further replicas are processes of their own. Several bundles share the ground's
     port, which must then be known. Behind Envoy each has an endpoint picker in place of the frontend."""
     count = counts[FRONTEND]
     counts = {name: wanted if name in SINGLE else max(wanted, count) for name, wanted in counts.items()}

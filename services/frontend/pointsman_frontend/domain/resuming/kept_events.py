@@ -13,7 +13,7 @@ from pointsman_frontend.domain.resuming.passed_stream import PassedStream, all_h
 RECENT: Final = 32
 """Pieces that are kept as they came, at least: the points at which the answer can be continued lie in them."""
 _FOLDED: Final = 3 * RECENT
-"""Pieces of which the earlier ones become numbers at once, which takes less time than one by one."""
+"""When so many pieces are kept, all but the last `RECENT` become numbers together, which takes less time."""
 _LARGE: Final = 65536
 """A piece of more bytes becomes numbers at once."""
 _USUAL_END: Final = b"]}]}\n\n"

@@ -119,7 +119,7 @@ class PassedStream:
         self._one = one
         self._thinking_end = thinking_end
         self.choices: dict[int, PassedChoice] = {}
-        """By index; those of which something came."""
+        """By index; a choice is here once any part of it has come."""
         self.head: Answer = {}
         """Members that every event repeats."""
         self.prompt: array[int] | None = None

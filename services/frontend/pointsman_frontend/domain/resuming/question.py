@@ -18,7 +18,7 @@ Form = Literal["exact", "text"]
 Body = dict[str, object]
 
 APIS: Final = (CHAT, COMPLETIONS)
-"""Whose streams can be continued."""
+"""APIs whose streams can be continued."""
 _DEFAULT_MAX_TOKENS: Final = 16
 """The default of completions without `max_tokens` (https://platform.openai.com/docs/api-reference/completions/create)."""
 _LAST_SEED: Final = 2**63 - 1
@@ -111,7 +111,7 @@ def obstacle(api: Api, body: Mapping[str, object], form: Form) -> str | None:
     if body.get("suffix") or body.get("prompt_embeds") or body.get("prompt_logprobs") is not None:
         return "prompt"
     if body.get("presence_penalty"):
-        # An engine counts the tokens of an answer alone, of which it knows the rest only.
+        # An engine applies it to the tokens that it generates, and it generates only the rest of the answer.
         return "presence_penalty"
     if form == "text":
         return "frequency_penalty" if body.get("frequency_penalty") else None

@@ -21,7 +21,7 @@ from pointsman_frontend.domain.resuming.thoughts import first_mark
 _NEAR: Final = 16
 """Tokens at the end of a prompt in which a chat template may open or close thoughts."""
 _EARLY: Final = 64
-"""Events of an answer of which each end is kept."""
+"""The end of each of the first events of an answer is kept, up to this many events."""
 
 
 class TranslatedResuming(Resuming):

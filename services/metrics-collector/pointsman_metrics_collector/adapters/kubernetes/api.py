@@ -88,7 +88,7 @@ class KubernetesApi:
         return read_page(collection.kind, await self._listed(collection, parameters))
 
     async def may_list(self, collection: Collection[T]) -> None:
-        """Request the smallest page, to learn whether the role allows lists. Raises as `page`."""
+        """Request the smallest page, to learn whether the role allows lists. Raises what `page` raises."""
         await self._listed(collection, {"limit": "1"})
 
     async def _listed(self, collection: Collection[T], parameters: dict[str, str]) -> bytes:

@@ -135,7 +135,7 @@ class PeerRequest(NamedTuple):
     prompt: int
     priority: int
     latest: float
-    """Same as `Unbound.latest`."""
+    """See `Unbound.latest`."""
     edge: str
     request_id: str
     since: float

@@ -32,8 +32,8 @@ class PrefixParams(Params):
 
 
 class Prefix(Decider[PrefixParams]):
-    """Long prompts of which the endpoint chosen for decoding holds little. Without such an endpoint, cached prefixes
-    don't count."""
+    """Wants long prompts with at least `uncached_tokens` tokens that the endpoint chosen for decoding has not cached.
+    Without such an endpoint, cached prefixes don't count."""
 
     type_name = "prefix"
     consumes = (MATCHED_TOKENS,)
@@ -51,7 +51,7 @@ _MOST_LIVES: Final = 4096
 
 class PaysParams(Params):
     pauses: float = Field(default=0.005, ge=0, le=1)
-    """Share of the decode steps of an engine in which it may also compute a prompt, which its running answers wait for.
+    """Share of an engine's decode steps that may also compute a part of a prompt: running answers wait for such a step.
     The default leaves the 99th percentile of the time between tokens as it is."""
     pause_weight: float = Field(default=8.0, ge=1)
     """How much worse such a wait is than the same wait spread over many tokens, once their share is reached."""

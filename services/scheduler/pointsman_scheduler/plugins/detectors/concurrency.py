@@ -21,8 +21,8 @@ class ConcurrencyParams(Params):
 
 
 class Concurrency(SaturationDetector[ConcurrencyParams]):
-    """Open requests or tokens over the limit of each worker, none of which counts for more than 1: the pool is
-    saturated when each worker is. Ejected and sleeping workers don't count."""
+    """The mean, over the workers, of open requests or tokens divided by the limit, at most 1 for each worker: the pool
+    is saturated when each worker is. Ejected and sleeping workers don't count."""
 
     type_name = "concurrency"
 

@@ -57,7 +57,7 @@ class RankShares:
         self._sizes = np.bincount(self._engines).astype(np.float64)
 
     def note_prompt(self, life: int, uncached: int, estimator: DelayEstimator, now: float) -> None:
-        """A worker was sent a prompt of which it has to compute so many tokens."""
+        """Note that a prompt was sent to a worker, which has to compute `uncached` tokens of it."""
         row = self._rows.get(life)
         if row is not None:
             if now > self._at:

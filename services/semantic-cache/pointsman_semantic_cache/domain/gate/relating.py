@@ -22,7 +22,7 @@ def relations_differ(one: Signature, other: Signature) -> bool:
 
 
 def foreign_words_differ(one: Signature, other: Signature) -> bool:
-    """Whether words differ of which the gate knows only that they matter."""
+    """Whether the `foreign` words of the two differ: the gate knows of these only that they matter."""
     if "latin-en" in (one.language, other.language):
         return False
     if one.foreign != other.foreign:

@@ -32,8 +32,8 @@ class Signature(NamedTuple):
     ended: bool
     """A word ends in -ed."""
     foreign: tuple[int, ...]
-    """Words of which only that they matter is known, in their order: the small ones of other languages than English,
-    and all of other scripts than Latin."""
+    """Words that matter although their meaning isn't known, in their order: small words of languages other than
+    English, and all words in scripts other than Latin."""
 
 
 def stem_of(word: str) -> str:

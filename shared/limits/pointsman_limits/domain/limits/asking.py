@@ -18,7 +18,7 @@ _OPEN: Final = LimitVerdict(outcome="elsewhere")
 
 
 class InOrder(NamedTuple):
-    """The answers to questions of which each one follows the one before it."""
+    """The answers to a chain of questions: each follows the one before it."""
 
     answers: list[Answered]
     early: list[LimitAsk]
@@ -37,7 +37,7 @@ def give_verdicts(asks: Iterable[LimitAsk], verdict_of: Callable[[LimitAsk], Lim
 
 
 def put_in_order(asks: Iterable[LimitAsk], verdicts: Iterable[LimitVerdict]) -> InOrder:
-    """The answers to `asks`, each of which follows the one before it, from a keeper's verdicts."""
+    """The answers to `asks`, a chain of questions, from a keeper's verdicts."""
     ordered = InOrder([], [])
     admitted = True
     for ask, given in zip(asks, verdicts, strict=True):
