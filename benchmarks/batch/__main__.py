@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import random
+import shutil
 import sys
 import time
 from collections import Counter
@@ -46,6 +47,8 @@ KILLED: Final = ("batch", "scheduler", "preprocessor", "profile-picker", "record
 LED: Final = (EVENT_STREAM, f"KV_{RESULTS_BUCKET}", f"KV_{BATCHES_BUCKET}")
 """Streams whose leaders are killed, after the services."""
 REPLICAS: Final = {"batch": 2, "scheduler": 2, "preprocessor": 2, "profile-picker": 2, "frontend": 2, "recorder": 1}
+LEDGER_S: Final = 180.0
+"""How long after the end of a batch its charges may come."""
 BOUNDARY: Final = "a-boundary-of-this-benchmark"
 Document: TypeAlias = "dict[str, object]"
 
@@ -250,16 +253,32 @@ async def run_kill(stack: Stack, cluster: NatsCluster, lines: int, rate: float) 
                     records[record.request_id.split(".")[0]] += 1
             return len(records) >= lines - failed.total()
 
+        ended = time.monotonic()
         with suppress(AssertionError):
-            await eventually(all_are_charged, timeout=60)
+            await eventually(all_are_charged, timeout=LEDGER_S)
+        whole_s = time.monotonic() - ended
+        if len(records) < lines - failed.total():
+            for stream in (EVENT_STREAM, LEDGER):
+                print(json.dumps(await client.api(f"STREAM.INFO.{stream}")))
+                print(json.dumps(await client.api(f"CONSUMER.LIST.{stream}")))
     print(
         f"{lines} lines in {took_s:.0f} s: {len(names)} results, {names.total() - len(names)} twice, "
         f"failed {dict(failed)}"
     )
-    print(f"ledger: {len(records)} attempts charged, {sum(count > 1 for count in records.values())} of them twice")
+    twice = sum(count > 1 for count in records.values())
+    print(f"ledger, {whole_s:.1f} s after the end: {len(records)} attempts charged, {twice} of them twice")
     print(f"requests of clients by status: {dict(clients.statuses)}", *clients.problems[:5], sep="\n  ")
     whole = names.total() == len(names) == lines and set(records.values()) == {1} and not failed
     return whole and len(records) == lines and set(clients.statuses) == {200}
+
+
+def keep_logs(folder: Path, cluster: NatsCluster, kept: Path) -> None:
+    """Copy the logs of all processes."""
+    kept.mkdir(parents=True, exist_ok=True)
+    for log in folder.rglob("*.log"):
+        shutil.copy(log, kept / log.name)
+    for number, server in enumerate(cluster.servers):
+        shutil.copy(server.log_path, kept / f"nats-{number}.log")
 
 
 async def main() -> int:
@@ -269,6 +288,7 @@ async def main() -> int:
     options.add_argument("--lines", type=int)
     options.add_argument("--megabytes", type=int, default=200)
     options.add_argument("--rate", type=float, default=20.0)
+    options.add_argument("--keep-logs", type=Path, help="folder for the logs of a run that isn't exact")
     asked = options.parse_args()
     print(describe())
     with TemporaryDirectory() as folder:
@@ -282,6 +302,8 @@ async def main() -> int:
             settings |= CLUSTER_SETTINGS
             async with factory.start(replicas=REPLICAS, nats=cluster, static="allow", settings=settings) as stack:
                 good = await run_kill(stack, cluster, asked.lines or 20_000, asked.rate)
+                if asked.keep_logs is not None and not good:
+                    keep_logs(Path(folder), cluster, asked.keep_logs)
     return 0 if good else 1
 
 

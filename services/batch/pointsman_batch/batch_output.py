@@ -3,14 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pointsman_batch.adapters.files import ContentLost, FileWriter
 from pointsman_batch.domain.lines import LineRefused, LineSplitter, read_line
-from pointsman_batch.domain.outputs import MESSAGES, OutputLine, anthropic_line, openai_line
+from pointsman_batch.domain.outputs import INPUT_LOST, MESSAGES, RESULT_LOST, OutputLine, anthropic_line, openai_line
 from pointsman_batch.run_tools import RunTools
 from pointsman_contracts.batch import BatchRecord, LineResult, StoredFile
-from pointsman_runtime.telling.logs import Log
 
 _READ_AHEAD: Final = 32
 """LineResults that are read at once."""
@@ -18,7 +18,9 @@ _MARKS_AT_ONCE: Final = 32
 """LineResults that are written at once."""
 _DAY_MS: Final = 86_400_000
 
-_log = Log("batch-output")
+
+class ResultMissing(Exception):
+    """A line has no result any more."""
 
 
 class LineCounts(NamedTuple):
@@ -64,7 +66,8 @@ class BatchOutput:
         self._now_ms: Final = now_ms
 
     async def mark_missing(self, code: str) -> None:
-        """Give each line without a result one that says why: from then on, no answer can become its result."""
+        """Give each line without a result one that says why: from then on, no answer can become its result. Raises
+        ContentLost, unless the code says that something is lost: then lines that can't be read have no `custom_id`."""
         record = self._batch
         if not record.total:
             return
@@ -72,17 +75,8 @@ class BatchOutput:
         missing = [number for number in range(record.total) if number not in done]
         if not missing:
             return
-        wanted = set(missing)
-        number = -1
         pending: set[asyncio.Task[bool]] = set()
-        async for data in input_lines(self._tools, record):
-            number += 1
-            if number not in wanted:
-                continue
-            try:
-                custom_id = read_line(data, number, record.endpoint).custom_id
-            except LineRefused:
-                custom_id = ""
+        async for number, custom_id in self._names(missing, surely=code in (INPUT_LOST, RESULT_LOST)):
             result = LineResult(custom_id=custom_id, error=code, message=MESSAGES[code])
             pending.add(asyncio.create_task(self._tools.results.write_once(record.id, number, result)))
             if len(pending) >= _MARKS_AT_ONCE:
@@ -91,8 +85,28 @@ class BatchOutput:
                     task.result()
         await asyncio.gather(*pending)
 
+    async def _names(self, numbers: list[int], *, surely: bool) -> AsyncIterator[tuple[int, str]]:
+        """These lines, each with its `custom_id`. Raises ContentLost unless `surely`."""
+        record = self._batch
+        left = dict.fromkeys(numbers)
+        number = -1
+        try:
+            async for data in input_lines(self._tools, record):
+                number += 1
+                if number in left:
+                    with suppress(LineRefused):
+                        custom_id = read_line(data, number, record.endpoint).custom_id
+                        del left[number]
+                        yield number, custom_id
+        except ContentLost:
+            if not surely:
+                raise
+        for unread in left:
+            yield unread, ""
+
     async def write_files(self) -> WrittenOutput:
-        """Write the files from the results of all lines."""
+        """Write the files from the results of all lines. Raises ResultMissing before anything is written of a line
+        without a result, or of those after it: where another replica has ended the batch, its files stay."""
         record, tools = self._batch, self._tools
         # The ids don't depend on the writer: a replica that repeats this replaces the same content.
         prefix, _, rest = record.id.partition("_")
@@ -106,8 +120,7 @@ class BatchOutput:
             found = await asyncio.gather(*(tools.results.read_result(record.id, number) for number in numbers))
             for number, each in zip(numbers, found, strict=True):
                 if each is None:
-                    _log.warning("result_missing", batch=record.id, line=number)
-                    continue
+                    raise ResultMissing(f"line {number} of {record.id}")
                 result, body = each
                 if result.apart:
                     apart.append(result.apart)

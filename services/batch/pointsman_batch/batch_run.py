@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nats.errors import Error as NatsError
 
 from pointsman_batch.adapters.files import ContentLost
-from pointsman_batch.batch_output import BatchOutput, input_lines
+from pointsman_batch.batch_output import BatchOutput, ResultMissing, WrittenOutput, input_lines
 from pointsman_batch.domain.lines import (
     MOST_PROBLEMS,
     BatchLine,
@@ -21,7 +21,15 @@ from pointsman_batch.domain.lines import (
     check_unseen,
     read_line,
 )
-from pointsman_batch.domain.outputs import CANCELLED, EXPIRED, MESSAGES, NO_ANSWER, kind_of
+from pointsman_batch.domain.outputs import (
+    CANCELLED,
+    EXPIRED,
+    INPUT_LOST,
+    MESSAGES,
+    NO_ANSWER,
+    RESULT_LOST,
+    kind_of,
+)
 from pointsman_batch.domain.verdict import LineAnswer, LineTries
 from pointsman_batch.domain.window import is_batch_at_risk
 from pointsman_batch.line_at_work import LOOK_S, LineAtWork
@@ -139,11 +147,16 @@ class BatchRun:
             if self._record.status not in ENDED:
                 await self._finish()
         except ContentLost:
-            now_ms = self._now_ms()
-            problem = LineProblem(code="file_not_found", message="The content of the input file isn't there.")
-            await self._surely_change(
-                lambda record: replace(record, status="failed", problems=(problem,), ended_ms=now_ms)
-            )
+            await self._surely_change(self._without_input)
+            if self._record.status not in ENDED:
+                await self._finish()
+
+    def _without_input(self, record: BatchRecord) -> BatchRecord | None:
+        """The input can't be read: the batch fails, and keeps the answers that it has."""
+        problem = LineProblem(code=INPUT_LOST, message="The content of the input file isn't there.")
+        if record.status == "validating":
+            return replace(record, status="failed", problems=(problem,), ended_ms=self._now_ms())
+        return None if record.status in ENDED else replace(record, problems=(problem,))
 
     async def _validate(self) -> None:
         problems: list[LineProblem] = []
@@ -317,16 +330,37 @@ class BatchRun:
             return replace(record, status="finalizing", finalizing_ms=now_ms)
 
         await self._surely_change(finalizing)
-        await try_until_done("output of a batch", lambda: self._write_output(output))
+        written: list[WrittenOutput] = []
 
-    async def _write_output(self, output: BatchOutput) -> None:
-        written = await output.write_files()
+        async def write() -> None:
+            written.append(await self._write_output(output))
+
+        await try_until_done("output of a batch", write)
+        self._tools.metrics.batches.labels(self._record.status).inc()
+        # By now nothing but these results is repeated: without them, the output would be written empty.
+        await try_until_done("results of an ended batch", lambda: self._tools.results.delete_results(self.batch))
+        for each in written[0].apart:
+            await self._tools.files.chunks.delete_chunks(each)
+
+    async def _write_output(self, output: BatchOutput) -> WrittenOutput:
+        try:
+            written = await output.write_files()
+        except ResultMissing as missing:
+            # Where another replica has ended the batch, it has deleted the results, and this raises LeaseLost.
+            await self._change(self._progress)
+            _log.warning("result_missing", missing=str(missing))
+            await output.mark_missing(RESULT_LOST)
+            written = await output.write_files()
         now_ms = self._now_ms()
 
-        def ended(record: BatchRecord) -> BatchRecord:
+        def ended(record: BatchRecord) -> BatchRecord | None:
+            if record.status in ENDED:
+                return None  # the answer to the change before was lost
             status = "completed"
             if record.status == "cancelling":
                 status = "cancelled"
+            elif record.problems:
+                status = "failed"
             elif written.counts.expired:
                 status = "expired"
             return replace(
@@ -339,7 +373,4 @@ class BatchRun:
             )
 
         await self._change(ended)
-        self._tools.metrics.batches.labels(self._record.status).inc()
-        await self._tools.results.delete_results(self.batch)
-        for each in written.apart:
-            await self._tools.files.chunks.delete_chunks(each)
+        return written

@@ -103,7 +103,7 @@ class Handlers:
     async def create_batch(self, sender: Sender, wanted: WantedBatch) -> BatchRecord:
         """Make a batch of OpenAI's API."""
         file = await self._files.find_file(wanted.input_file)
-        if file is None or file.owner != sender.owner:
+        if file is None or file.owner != sender.owner or _is_over(file.expires_ms, self._now_ms()):
             raise Refusal(400, "There is no file with this id.", code="file_not_found", param="input_file_id")
         if file.purpose != _PURPOSE:
             # llm-d/llm-d-batch-gateway #152

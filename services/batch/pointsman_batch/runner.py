@@ -119,8 +119,9 @@ class Runner:
 
     async def _delete_expired(self) -> None:
         tools, now_ms = self._tools, self._now_ms()
+        read = {record.input_file for record in tools.batches.list_batches() if record.status not in ENDED}
         for file in tools.files.list_files():
-            if file.expires_ms is not None and file.expires_ms <= now_ms:
+            if file.expires_ms is not None and file.expires_ms <= now_ms and file.id not in read:
                 await tools.files.delete_file(file.id)
         oldest = now_ms - round(tools.keep_days * _DAY_MS)
         for record in tools.batches.list_batches():

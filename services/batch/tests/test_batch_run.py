@@ -4,9 +4,11 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from pointsman_batch.adapters.batches import Batches
@@ -15,11 +17,12 @@ from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.gateway import Gateway
 from pointsman_batch.adapters.lending import Lending
 from pointsman_batch.adapters.results import LineResults
-from pointsman_batch.batch_run import BatchRun
+from pointsman_batch.batch_run import BatchRun, LeaseLost
 from pointsman_batch.domain.pace import Pace
 from pointsman_batch.domain.verdict import LineAnswer
 from pointsman_batch.metrics import BatchMetrics
 from pointsman_batch.run_tools import RunTools
+from pointsman_batch.runner import Runner
 from pointsman_batch.slots import Slots
 from pointsman_contracts.batch import ENDED, KEY_REVOKED, BatchRecord, StoredFile, make_batch_id
 from pointsman_runtime.jetstream.buckets import Bucket
@@ -168,3 +171,123 @@ async def test_a_quota_of_nothing_is_the_result_of_each_line() -> None:
     world = World(3, lambda number: refusal)
     await asyncio.wait_for(await world.begin(), 20)
     assert (world.now().status in ENDED, world.now().failed) == (True, 3)
+
+
+def lose_one_answer(world: World, name: str, method: str, of: Callable[[bytes], bool] | None = None) -> None:
+    """The bucket does this once, of a value, and its answer is lost."""
+    bucket = world.buckets[name]
+    real = getattr(bucket, method)
+    lost: list[str] = []
+
+    async def losing(key: str, value: bytes = b"", *more: object) -> object:
+        done = await (real(key, value, *more) if value else real(key))
+        if not lost and (of is None or of(value)):
+            lost.append(key)
+            raise TimeoutError
+        return done
+
+    setattr(bucket, method, losing)
+
+
+async def test_an_answer_that_is_lost_while_results_are_deleted_costs_no_output() -> None:
+    world = World(5, answered)
+    lose_one_answer(world, "results", "purge_keys")
+    await asyncio.wait_for(await world.begin(), 20)
+    assert (world.now().status, world.now().completed) == ("completed", 5)
+    assert await world.output() == {f"{number}": 200 for number in range(5)}
+    assert not world.buckets["results"].entries
+
+
+async def test_a_cancelled_batch_stays_cancelled_though_the_answer_to_its_end_is_lost() -> None:
+    world = World(5, lambda number: None)
+    world.batches.follow()
+    lose_one_answer(world, "batches", "replace", lambda value: b'"status":"cancelled"' in value)
+    running = await world.begin()
+    await eventually(lambda: world.gateway.asked)
+    await world.batches.change_batch(BATCH, lambda record: replace(record, status="cancelling"))
+    await asyncio.wait_for(running, 20)
+    assert (world.now().status, world.now().cancelled) == ("cancelled", 5)
+
+
+async def test_a_replica_that_was_stopped_while_it_wrote_the_output_spoils_nothing_of_its_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(3 * 32, answered)
+    results = world.buckets["results"]
+    read, goes_on = results.get, asyncio.Event()
+    stopped: list[str] = []
+
+    async def reads(key: str) -> object:
+        if key.endswith(".40") and not stopped:
+            stopped.append(key)
+            await goes_on.wait()
+        return await read(key)
+
+    monkeypatch.setattr(results, "get", reads)
+    running = await world.begin()
+    await eventually(lambda: stopped)
+    await world.batches.change_batch(BATCH, lambda record: replace(record, runner="batch-2"))
+    successor = copy(world.tools)
+    successor.instance = "batch-2"
+    await asyncio.wait_for(BatchRun(successor, world.now(), lambda: world.now_ms).run(), 20)
+    goes_on.set()
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(running, 20)
+    assert (world.now().status, world.now().completed) == ("completed", 96)
+    assert await world.output() == {f"{number}": 200 for number in range(96)}
+
+
+async def test_a_result_that_the_store_lost_is_an_error_of_its_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(5, answered)
+    results = world.buckets["results"]
+    read = results.get
+    lost: list[object] = []
+
+    async def reads(key: str) -> object:
+        if not lost:
+            lost.append(results.entries.pop(f"{BATCH}.3"))
+        return await read(key)
+
+    monkeypatch.setattr(results, "get", reads)
+    await asyncio.wait_for(await world.begin(), 20)
+    assert (world.now().status, world.now().completed, world.now().failed) == ("completed", 4, 1)
+    assert await world.output() == {**{f"{number}": 200 for number in range(5)}, "3": "result_lost"}
+
+
+async def test_a_batch_whose_input_is_lost_keeps_the_answers_that_it_has() -> None:
+    world = World(4, lambda number: answered(number) if number < 2 else None)
+    running = await world.begin()
+    await eventually(lambda: len(world.buckets["results"].entries) == 2)
+    world.buckets["chunks"].entries.clear()
+    world.now_ms = world.record.expires_ms
+    await asyncio.wait_for(running, 20)
+    over = world.now()
+    assert (over.status, over.completed, over.failed) == ("failed", 2, 2)
+    assert [each.code for each in over.problems] == ["file_not_found"]
+    assert over.output_file is not None
+    stored = await world.tools.files.find_file(over.output_file)
+    assert stored is not None
+    data = b"".join([piece async for piece in world.tools.files.read_file(stored)])
+    assert [json.loads(each)["custom_id"] for each in data.splitlines()] == ["0", "1"]
+
+
+async def test_a_file_that_a_batch_still_reads_outlives_its_own_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pointsman_batch.runner.JANITOR_S", 0.001)
+    world = World(2, lambda number: None)
+    running = await world.begin()
+    await eventually(lambda: len(world.gateway.asked) == 2)
+    file = await world.tools.files.find_file("file-in")
+    assert file is not None
+    await world.tools.files.add_file(replace(file, expires_ms=world.now_ms))
+    await world.tools.files.add_file(replace(file, id="file-other", expires_ms=world.now_ms))
+    deleting = asyncio.create_task(Runner(world.tools, 8, lambda: world.now_ms).run_deletion())
+    await eventually(lambda: "file-other" not in world.buckets["records"].entries)
+    assert world.buckets["chunks"].entries
+    world.now_ms = world.record.expires_ms
+    await asyncio.wait_for(running, 20)
+    assert world.now().status == "expired"
+    await eventually(lambda: "file-in" not in world.buckets["records"].entries)
+    deleting.cancel()
+    await asyncio.wait([deleting])

@@ -36,14 +36,16 @@ class LineResults:
         return written
 
     async def read_result(self, batch: str, line: int) -> tuple[LineResult, bytes] | None:
-        """The result of a line, and the body of its answer; None when it has none."""
+        """The result of a line, and the body of its answer; None when it has none, or the body isn't there."""
         entry = await self._bucket.get(f"{batch}.{line}")
         if entry is None:
             return None
         result, body = LineResult.decode_with(entry.value)
         if result.chunks:
             pieces = [await self._chunks.get_chunk(result.apart, number) for number in range(result.chunks)]
-            body = b"".join(piece or b"" for piece in pieces)
+            if None in pieces:
+                return None
+            body = b"".join(piece for piece in pieces if piece is not None)
         return result, body
 
     async def list_lines(self, batch: str) -> list[int]:

@@ -10,9 +10,13 @@ from pointsman_contracts.batch import KEY_REVOKED, LineResult
 EXPIRED: Final = "batch_expired"
 CANCELLED: Final = "batch_cancelled"
 NO_ANSWER: Final = "no_answer"
+INPUT_LOST: Final = "file_not_found"
+RESULT_LOST: Final = "result_lost"
 MESSAGES: Final = {
     EXPIRED: "This request could not be executed before the completion window expired.",
     CANCELLED: "This request was not executed because the batch was cancelled.",
+    INPUT_LOST: "This request was not executed because the content of the input file is lost.",
+    RESULT_LOST: "The answer to this request is lost.",
     KEY_REVOKED: "This request was not executed because the API key of the batch isn't valid any more.",
 }
 """Code of a line without an answer → words."""
