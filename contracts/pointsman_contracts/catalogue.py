@@ -3,6 +3,7 @@
 from typing import Final
 
 from pointsman_contracts.api_key import ApiKey, ApiKeyChanged
+from pointsman_contracts.attainment import AttainmentQuery, AttainmentSums
 from pointsman_contracts.batch import BatchRecord, FileChunk, LentIdentity, LineResult, StoredFile
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptEnd, PromptTokens
@@ -82,6 +83,8 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     RequestsJudged,
     RegretQuery,
     RegretSums,
+    AttainmentQuery,
+    AttainmentSums,
     UsageQuery,
     UsageSums,
     StoryQuery,

@@ -48,6 +48,7 @@ _PEOPLE: Final = {
             "request.story.v1",
             "usage.sums.v1",
             "regret.sums.v1",
+            "attainment.sums.v1",
         ),
         (
             *EVENTS,
@@ -61,6 +62,7 @@ _PEOPLE: Final = {
             "usage.record.v1",
             "usage.sums-answer.v1",
             "regret.sums-answer.v1",
+            "attainment.sums-answer.v1",
         ),
     ),
     AUDITOR: ((), (*EVENTS, "usage.record.v1")),

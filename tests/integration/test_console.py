@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE: Final = Path(__file__).resolve().parents[2] / "services/console/tests/axe/axe.min.js"
 MARKER: Final = "canary-prompt-of-the-console-83b1"
-PATHS: Final = ("/", "/decisions", "/sessions", "/usage", "/batches", "/configuration", "/results")
+PATHS: Final = ("/", "/decisions", "/sessions", "/levels", "/usage", "/batches", "/configuration", "/results")
 BARRIERS: Final = ("serious", "critical")
 
 browser_test = pytest.mark.skipif(CHROMIUM is None, reason="Chromium isn't installed: apt-get install chromium")

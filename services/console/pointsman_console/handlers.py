@@ -18,10 +18,12 @@ from pointsman_console.adapters.stream import event
 from pointsman_console.domain import story, usage_rows
 from pointsman_console.domain.batch_rows import list_batch_rows
 from pointsman_console.domain.fleet import COLUMNS
+from pointsman_console.domain.level_rows import level_document
 from pointsman_console.domain.revision_rows import KeptRevision, listed, shown
 from pointsman_console.domain.rights import LONGEST_KEY, Right, digest, right_of
 from pointsman_console.domain.sessions import Brake, BrowserSession, OneTimeToken, Sessions
 from pointsman_console.domain.standings import standings
+from pointsman_contracts.attainment import AttainmentQuery, AttainmentSums
 from pointsman_contracts.draining import LONGEST_DRAIN_MS, DrainQuery
 from pointsman_contracts.message import Message
 from pointsman_contracts.regret import RegretQuery, RegretSums
@@ -127,6 +129,10 @@ class Recorder:
         """Sums of the usage ledger. Raises Failed."""
         return usage_rows.document(await self._ask_service(asked, UsageSums), asked.by)
 
+    async def ask_attainment(self, asked: AttainmentQuery) -> JsonValue:
+        """Sums of service levels. Raises Failed."""
+        return level_document(await self._ask_service(asked, AttainmentSums), asked.by)
+
     async def ask_regret(self) -> JsonValue:
         """Sums of regret by pool, profile and reason: of the profile that decides, and of shadows. Raises Failed."""
         sums = await self._ask_service(RegretQuery(by=("pool", "profile", "reason")), RegretSums)
@@ -149,7 +155,7 @@ class Recorder:
             return answer.decode(await self._bus.ask(question, timeout=ANSWER_S))
         except (NoReply, NoListener) as error:
             raise Failed(
-                503, "No recorder answers; decisions and usage come from one. Start pointsman-recorder."
+                503, "No recorder answers; decisions, service levels and usage come from one. Start pointsman-recorder."
             ) from error
         except BusError as error:
             raise Failed(503, f"The recorder can't be asked: {error}.") from error

@@ -12,7 +12,6 @@ from pointsman_console.adapters.door import Door
 from pointsman_console.adapters.drain_orders import DrainSender
 from pointsman_console.adapters.fleet_feed import FleetFeed
 from pointsman_console.adapters.keys import KeyBook
-from pointsman_console.adapters.level_feed import level_events
 from pointsman_console.adapters.results import Results
 from pointsman_console.adapters.rollback import Rollback
 from pointsman_console.adapters.stream import Streams
@@ -69,7 +68,7 @@ def build(service: Service[ConsoleSettings]) -> None:
         fleet=lambda: handlers.fleet_events(fleet),
         decisions=partial(decision_events, view),
         agent_sessions=partial(agent_session_events, AgentSessionFeed(view)),
-        levels=partial(level_events, view),
+        levels=recorder.ask_attainment,
         decision=recorder.ask_story,
         usage=recorder.ask_usage,
         limits=stored.read_limits,

@@ -116,7 +116,7 @@ async def test_decisions_come_with_how_many_of_how_many_are_shown(scene: Console
 async def test_without_a_recorder_the_page_says_so(scene: ConsoleScene) -> None:
     await scene.start()
     async with scene.logged_in() as client:
-        for path in ("/api/decision?id=r-1", "/api/usage"):
+        for path in ("/api/decision?id=r-1", "/api/usage", "/api/levels"):
             answer = await client.get(path)
             assert (answer.status_code, "No recorder answers" in answer.json()["error"]) == (503, True)
         assert (await client.get("/api/decision?trace=nonsense")).status_code == 422

@@ -3,9 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from pointsman_contracts.attainment import AttainmentQuery, AttainmentSums
 from pointsman_contracts.regret import RegretQuery, RegretSums
 from pointsman_contracts.story import KeptEvent, Story, StoryQuery
 from pointsman_contracts.usage import LostSum, UsageQuery, UsageSums
+from pointsman_recorder.domain.attainment_row import AttainmentAnswer
 from pointsman_recorder.domain.regret_sums import RegretAnswer
 from pointsman_recorder.domain.usage_record import Sums
 
@@ -31,6 +33,10 @@ class KeptEvents(Protocol):
 
     def sum_regret(self, query: RegretQuery, judge: str) -> Awaitable[RegretAnswer]:
         """Rows of a recorder's judgements. Raises ValueError for a question that has no answer."""
+        ...
+
+    def sum_attainment(self, query: AttainmentQuery) -> Awaitable[tuple[AttainmentAnswer, list[LostSum]]]:
+        """Rows, and the events that are missing. Raises ValueError for a question that has no answer."""
         ...
 
 
@@ -72,4 +78,16 @@ class Handlers:
             rows=tuple(found.rows),
             more=found.more,
             behind=self._behind(),
+        )
+
+    async def sum_attainment(self, query: AttainmentQuery) -> AttainmentSums:
+        found, lost = await self._kept.sum_attainment(query)
+        return AttainmentSums(
+            recorder=self._instance,
+            rows=tuple(found.rows),
+            more=found.more,
+            behind=self._behind(),
+            since_ms=found.since_ms,
+            until_ms=found.until_ms,
+            lost=tuple(lost),
         )

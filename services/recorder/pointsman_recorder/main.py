@@ -2,6 +2,7 @@
 
 import os
 
+from pointsman_contracts.attainment import AttainmentQuery
 from pointsman_contracts.regret import RegretQuery
 from pointsman_contracts.story import StoryQuery
 from pointsman_contracts.usage import UsageQuery
@@ -35,6 +36,7 @@ def build(service: Service[RecorderSettings]) -> None:
     service.events.handle(StoryQuery, handlers.find_story)
     service.events.handle(UsageQuery, handlers.sum_usage)
     service.events.handle(RegretQuery, handlers.sum_regret)
+    service.events.handle(AttainmentQuery, handlers.sum_attainment)
     service.run_in_background("ledger", recording.follow_ledger)
     service.run_in_background("events", recording.run_recording)
     service.run_in_background("retention", recording.run_deletion)

@@ -32,7 +32,7 @@ KIND = ResponseCompleted.address.type_id
 
 
 def record(completed: ResponseCompleted) -> UsageRecord:
-    return UsageRecord.decode(records_of(completed.encode())[0].encode())
+    return UsageRecord.decode(records_of(completed)[0].encode())
 
 
 def test_an_event_is_kept_with_what_the_ledger_is_owed_for_it() -> None:
@@ -50,7 +50,7 @@ def test_each_answer_of_a_cascade_is_charged_to_its_model_and_the_request_counts
         judged=AnswerConfidence(verdict="unconfident"), usage=Usage(prompt_tokens=10, completion_tokens=3),
         cost_nanos=7,
     )  # fmt: skip
-    own, other = records_of(replace(COMPLETED, cost_nanos=100, unused=(unused,)).encode())
+    own, other = records_of(replace(COMPLETED, cost_nanos=100, unused=(unused,)))
     assert own == replace(record(COMPLETED), cost_nanos=100)
     assert (other.key, other.request_id, other.outcome) == (f"{own.key}/0", "r-1", "escalated")
     assert (other.model, other.pool, other.cost_nanos, other.identity) == ("tiny-chat", "tiny", 7, own.identity)

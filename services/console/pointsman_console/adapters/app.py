@@ -1,5 +1,6 @@
 """The HTTP application: pages, and what they ask for."""
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import date
 from typing import Annotated, Final, NamedTuple, cast
@@ -14,9 +15,11 @@ from pydantic import BaseModel, Field, JsonValue
 from pointsman_console.adapters.door import COOKIE, DRAIN, cookie_of
 from pointsman_console.adapters.pages import MISSING, STATIC, rendered
 from pointsman_console.adapters.stream import Streams
+from pointsman_console.domain import level_rows
 from pointsman_console.domain.sampling import DecisionFilter
 from pointsman_console.domain.sessions import BrowserSession
 from pointsman_console.domain.usage_rows import DIMENSIONS
+from pointsman_contracts.attainment import AttainmentQuery
 from pointsman_contracts.usage import UsageQuery
 from pointsman_core.agent_sessions import WantedSessions
 from pointsman_core.units import PositiveDuration
@@ -24,6 +27,7 @@ from pointsman_core.units import PositiveDuration
 Events = AsyncGenerator[bytes]
 Text = Annotated[str, Query(max_length=512)]
 Day = date | None
+Minutes = Annotated[int, Query(ge=1, le=2880)]
 
 
 class Failed(Exception):
@@ -79,9 +83,9 @@ class Answers(NamedTuple):
     fleet: Callable[[], Events]
     decisions: Callable[[DecisionFilter], Events]
     agent_sessions: Callable[[WantedSessions], Events]
-    levels: Callable[[], Events]
     decision: Callable[[str, str], Awaitable[JsonValue]]
     """Takes the id of a request, or else that of a trace."""
+    levels: Callable[[AttainmentQuery], Awaitable[JsonValue]]
     usage: Callable[[UsageQuery], Awaitable[JsonValue]]
     limits: Callable[[], Awaitable[JsonValue]]
     batches: Callable[[], Awaitable[JsonValue]]
@@ -172,9 +176,11 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
     ) -> Response:
         return following(request, answers.agent_sessions(WantedSessions(session, tenant, agent, model)))
 
-    @app.get("/api/levels/stream")
-    def levels(request: Request) -> Response:
-        return following(request, answers.levels())
+    @app.get("/api/levels")
+    async def levels(by: Text = "service_class,tenant,model", minutes: Minutes = 60) -> Response:
+        names = tuple(name for name in level_rows.DIMENSIONS if name in by.split(","))
+        since_ms = time.time_ns() // 1_000_000 - minutes * 60_000
+        return answer(await answers.levels(AttainmentQuery(by=names, since_ms=since_ms)))
 
     @app.get("/api/decision")
     async def decision(id: Text = "", trace: Text = "") -> Response:  # noqa: A002 - as in the address

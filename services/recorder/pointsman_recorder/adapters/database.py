@@ -75,6 +75,15 @@ CREATE TABLE IF NOT EXISTS event_gaps (
 ) WITHOUT ROWID;
 """
 """As above."""
+_ATTAINMENT: Final = """
+CREATE TABLE IF NOT EXISTS attainment_sums (
+    minute INTEGER, service_class TEXT, tenant TEXT, model TEXT,
+    kept INTEGER, missed INTEGER, unknown INTEGER, refused INTEGER, tokens INTEGER, promised INTEGER,
+    promised_us INTEGER, predicted INTEGER, predicted_us INTEGER, got_us INTEGER,
+    PRIMARY KEY (minute, service_class, tenant, model)
+) WITHOUT ROWID;
+"""
+"""As above. `minute`: minutes since 1970."""
 
 
 class Database:
@@ -98,7 +107,7 @@ class Database:
             self.connection.executescript(f"BEGIN; {_SCHEMA} {_TRACES} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version < _VERSION:
             self._renew(version)
-        self.connection.executescript(_GAPS)
+        self.connection.executescript(_GAPS + _ATTAINMENT)
         self.earlier_keys_until_ms = self._earlier_keys()
         """No event after this time has a key of version 4."""
 

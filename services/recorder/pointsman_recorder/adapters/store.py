@@ -10,14 +10,17 @@ from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
+from pointsman_contracts.attainment import AttainmentQuery
 from pointsman_contracts.regret import RegretQuery
 from pointsman_contracts.story import KeptEvent
 from pointsman_contracts.usage import LostSum, UsageQuery, UsageRecord
+from pointsman_recorder.adapters.attainment_table import AttainmentTable
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_gaps_table import EventGapsTable
 from pointsman_recorder.adapters.event_table import EventTable
 from pointsman_recorder.adapters.regret_table import RegretTable
 from pointsman_recorder.adapters.usage_table import UsageTable
+from pointsman_recorder.domain.attainment_row import AttainmentAnswer
 from pointsman_recorder.domain.entry import COMPLETED, JUDGED, RecordedEvent
 from pointsman_recorder.domain.regret_sums import RegretAnswer, of_request
 from pointsman_recorder.domain.usage_record import Owed, Sums, day_of
@@ -63,6 +66,7 @@ class EventStore:
         self._events = EventTable(database)
         self._usage = UsageTable(database)
         self._regret = RegretTable(database)
+        self._attainment = AttainmentTable(database)
         self._gaps = EventGapsTable(database)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
@@ -75,6 +79,7 @@ class EventStore:
                 self._gaps.note_events(new)
                 owed = self._usage.owe_records([owed for entry in new for owed in entry.owed])
                 self._regret.add_rows([(entry.judge, row) for entry in new if entry.regret for row in entry.regret])
+                self._attainment.add_rows([(entry.at_ms, row) for entry in new if (row := entry.attained) is not None])
             self.unread = self._usage.unread_count
             return KeptBatch(len(new), len(entries) - len(new), owed, new)
 
@@ -132,6 +137,15 @@ class EventStore:
         """See `RegretTable.sum_regret`."""
         return await self._run(lambda: self._regret.sum_regret(query, judge, MOST_ROWS))
 
+    async def sum_attainment(self, query: AttainmentQuery) -> tuple[AttainmentAnswer, list[LostSum]]:
+        """See `AttainmentTable.sum_attainment`; and the events that are missing in this time, by type."""
+
+        def attainment() -> tuple[AttainmentAnswer, list[LostSum]]:
+            found = self._attainment.sum_attainment(query, MOST_ROWS)
+            return found, self._gaps.sum_lost(found.since_ms, found.until_ms)
+
+        return await self._run(attainment)
+
     async def size(self) -> int:
         """Bytes in use."""
         return await self._run(lambda: self._database.size)
@@ -159,6 +173,7 @@ class EventStore:
                 day = day_of(now_ms - round(self._bounds.sum_days * _DAY_MS))
                 self._usage.delete_expired(keys_before_ms, day)
                 self._regret.delete_before(day)
+                self._attainment.delete_expired(now_ms)
                 self._gaps.delete_expired(keys_before_ms, now_ms - round(self._bounds.sum_days * _DAY_MS))
 
         await self._run(usage)

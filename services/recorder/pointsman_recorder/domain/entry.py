@@ -5,9 +5,12 @@ from typing import Annotated, Final
 
 import msgspec
 
+from pointsman_contracts.attainment import AttainmentSum
 from pointsman_contracts.message import Part, read_part
 from pointsman_contracts.regret import RegretSum, RequestsJudged
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import RequestRejected, ResponseCompleted
+from pointsman_contracts.service_level import UNATTAINABLE
+from pointsman_recorder.domain.attainment_row import row_of_answer, row_of_refusal
 from pointsman_recorder.domain.numbers import MOST
 from pointsman_recorder.domain.reading import check_texts
 from pointsman_recorder.domain.regret_sums import regret_rows
@@ -33,10 +36,14 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     """The name of the recorder that judged the requests."""
     trace: str | None = None
     """Id of the trace that it belongs to; None for an event that isn't sampled."""
+    attained: AttainmentSum | None = None
+    """The part of a request with a service level in the sums, for its end."""
 
 
 JUDGED: Final = RequestsJudged.address.type_id
 COMPLETED: Final = ResponseCompleted.address.type_id
+_REJECTED: Final = RequestRejected.address.type_id
+_REFUSED: Final = UNATTAINABLE.encode()
 
 
 class _Head(Part, frozen=True, kw_only=True):
@@ -52,8 +59,10 @@ def entry(
     `stored_ms` says when the stream got it, for an event without a time of its own.
     """
     try:
+        check_texts(body)
         if kind == COMPLETED:
-            records = records_of(body)
+            end = ResponseCompleted.decode(body)
+            records = records_of(end)
             record = records[0]
             owed = tuple([Owed(each.key, each.identity.tenant, each.encode(), each.at_ms, each) for each in records])
             return RecordedEvent(
@@ -63,12 +72,14 @@ def entry(
                 type=kind,
                 body=body,
                 owed=owed,
-                regret=(),
                 trace=trace,
+                attained=row_of_answer(end),
             )
         judged = RequestsJudged.decode(body) if kind == JUDGED else None
         regret = () if judged is None else regret_rows(judged)
-        check_texts(body)
+        # Most rejections have another reason, and needn't be decoded.
+        late = kind == _REJECTED and _REFUSED in body
+        attained = row_of_refusal(RequestRejected.decode(body)) if late else None
         head = read_part(_Head, body)
     except ValueError:
         return None
@@ -83,4 +94,5 @@ def entry(
         regret=regret,
         judge="" if judged is None else judged.judge,
         trace=trace,
+        attained=attained,
     )

@@ -15,7 +15,6 @@ from pointsman_contracts.money import NANOS, nanos
 from pointsman_contracts.response import ResponseCompleted, UnusedAnswer, Usage
 from pointsman_contracts.usage import UsageRecord, UsageSum
 from pointsman_recorder.domain.numbers import MOST, MOST_DOLLARS, calendar_ms
-from pointsman_recorder.domain.reading import check_texts
 
 _ERROR = 400
 DAY_MS: Final = 86_400_000
@@ -36,14 +35,12 @@ _ANONYMOUS: Final = Identity()
 _NOTHING: Final = Usage()
 
 
-def records_of(body: bytes) -> tuple[UsageRecord, ...]:
-    """The entries of a request, from its `ResponseCompleted`. Every request has one, even without usage. The answers of
+def records_of(end: ResponseCompleted) -> tuple[UsageRecord, ...]:
+    """The entries of a request, from its end. Every request has one, even without usage. The answers of
     a cascade that the client didn't get have further ones.
 
-    Raises ValueError for any other event, and for one with a number that the tables don't hold.
+    Raises ValueError for one with a number that the tables don't hold.
     """
-    check_texts(body)
-    end = ResponseCompleted.decode(body)
     key, at_ms = _charged_as(end)
     target = end.target
     own = checked(

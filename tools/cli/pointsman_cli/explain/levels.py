@@ -1,0 +1,90 @@
+"""`pointsman levels`: how many answers kept their service level, from the recorder's sums."""
+
+import time
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pointsman_cli import bus
+from pointsman_cli.command_line import NatsOption, console, run
+from pointsman_cli.explain import recordings
+from pointsman_cli.tables import borderless, folding, numbers
+from pointsman_cli.words import counted, moment
+from pointsman_contracts.attainment import AttainmentQuery, AttainmentSum, AttainmentSums
+from pointsman_contracts.response import RequestRejected, ResponseCompleted
+from pointsman_core.why import spell_time
+
+KEYS: Final = {"class": "service_class", "tenant": "tenant", "model": "model"}
+"""Name of a column → field of a row."""
+_COUNTS: Final = ("kept", "missed", "unknown", "refused", "tokens")
+_ENDS: Final = (ResponseCompleted.address.type_id, RequestRejected.address.type_id)
+
+
+def levels(
+    by: Annotated[str, typer.Option(help="Group rows by class, tenant or model.")] = "class,tenant,model",
+    since_minutes: Annotated[
+        int, typer.Option("--since", metavar="MINUTES", min=1, max=2880, help="Minutes to look back.")
+    ] = 60,
+    nats: NatsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a row, for programs.")] = False,
+) -> None:
+    """Show how many answers kept their service level, and the tokens of those, by class, tenant and model."""
+    since_ms = time.time_ns() // 1_000_000 - since_minutes * 60_000
+    names = recordings.columns(by, [*KEYS])
+    run(_levels(nats, names, since_ms, console(), as_json=as_json))
+
+
+async def _levels(url: str | None, names: tuple[str, ...], since_ms: int, console: Console, *, as_json: bool) -> None:
+    asked = AttainmentQuery(by=tuple(KEYS[name] for name in names), since_ms=since_ms)
+    async with bus.connected(bus.settings(url), "pointsman levels") as client:
+        sums = await recordings.sums(client, asked, AttainmentSums, "keeps the sums")
+    if as_json:
+        rows = [
+            {name: str(getattr(row, KEYS[name])) for name in names}
+            | {name: int(getattr(row, name)) for name in (*_COUNTS, "predicted", "predicted_us", "got_us")}
+            for row in sums.rows
+        ]
+        recordings.print_rows(rows, [], "json", console)
+        return
+    if sums.rows:
+        console.print(table(sums, names))
+    for note in notes(sums):
+        console.print(Text(note, "dim"), soft_wrap=True)
+
+
+def table(sums: AttainmentSums, names: tuple[str, ...]) -> Table:
+    """The rows; times are means to the first token, of answers that had a prediction."""
+    shown = borderless(*folding(*names), *numbers("kept", *_COUNTS[1:4], "kept tokens/s", "predicted", "got"))
+    seconds = max(1.0, (sums.until_ms - sums.since_ms) / 1000)
+    for row in sums.rows:
+        judged = row.kept + row.missed
+        shown.add_row(
+            *(str(getattr(row, KEYS[name]) or "-") for name in names),
+            f"{row.kept / judged:.1%}" if judged else "-",
+            *(f"{getattr(row, name):,}" for name in _COUNTS[1:4]),
+            f"{row.tokens / seconds:,.1f}",
+            _mean(row, row.predicted_us),
+            _mean(row, row.got_us),
+        )
+    return shown
+
+
+def notes(sums: AttainmentSums) -> list[str]:
+    """The time that the rows cover, and what is missing in them."""
+    found = [f"From {moment(sums.since_ms)} to {moment(sums.until_ms)}."]
+    if not sums.rows:
+        found.append("No request with a service level ended in this time: docs/service-levels.md says how to set one.")
+    if sums.more:
+        found.append("There are more rows than one answer holds: those with the most missed answers are shown.")
+    if lost := sum(each.count for each in sums.lost if each.type in _ENDS):
+        found.append(f"Missing: the ends of {counted(lost, 'request')} never reached the stream of events.")
+    if sums.behind:
+        found.append(f"The recorder is {counted(sums.behind, 'event')} behind.")
+    return found
+
+
+def _mean(row: AttainmentSum, us: int) -> str:
+    return spell_time(us / row.predicted / 1000) if row.predicted else "-"
