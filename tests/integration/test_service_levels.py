@@ -14,6 +14,7 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes, eventually
 from pointsman_testing.answered import answered
+from pointsman_testing.mock_providers import MockProvider
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import EngineProcess, Stack, StackFactory
 
@@ -85,6 +86,8 @@ async def two_pools(stacks: StackFactory, processes: Processes, tmp_path: Path) 
     engines["free"] = EngineProcess("free", processes, tmp_path, 0.5)
     for engine in engines.values():
         await engine.start()
+    key = tmp_path / "key"
+    key.write_text("provider-key\n")
     level = {"ttft": "4s", "class": "interactive"}
     changes: dict[str, Any] = {
         "pools": {
@@ -97,10 +100,16 @@ async def two_pools(stacks: StackFactory, processes: Processes, tmp_path: Path) 
             },
             "served": {"pool": "busy", "served_as": SERVED_AS, "slo": {**level, "late": "serve"}},
             "spare": {"pool": "free", "served_as": SERVED_AS, "slo": {**level, "late": "serve"}},
+            "spilled-far": {
+                "pool": "busy", "served_as": SERVED_AS, "fallbacks": ["far"], "slo": {**level, "late": "spill"},
+            },
+            "far": {"provider": "openai", "served_as": "gpt-5", "slo": {"ttft": "1ms", "class": "outside"}},
         },
     }  # fmt: skip
-    async with stacks.start(engines=0, changes=changes) as started:
-        yield started
+    async with MockProvider("openai", key="provider-key") as provider:
+        changes["providers"] = {"openai": {"kind": "openai", "base_url": provider.url, "credential": f"file:{key}"}}
+        async with stacks.start(engines=0, changes=changes) as started:
+            yield started
 
 
 class Sender:
@@ -113,10 +122,28 @@ class Sender:
 
     async def send(self, model: str, words: int) -> tuple[int, str | None]:
         """The status, and the model that answered."""
-        body = {"model": model, "prompt": f"{next(self._numbers)} " * words, "max_tokens": 2, "stream": True}
-        async with self._http.post(f"{self._stack.door}/v1/completions", json=body) as answer:
+        message = {"role": "user", "content": f"{next(self._numbers)} " * words}
+        body = {"model": model, "messages": [message], "max_tokens": 2, "stream": True}
+        async with self._http.post(f"{self._stack.door}/v1/chat/completions", json=body) as answer:
             await answer.read()
             return answer.status, answer.headers.get("x-pointsman-model")
+
+    async def learn_times(self, ends: list[ResponseCompleted]) -> None:
+        """Send requests until both pools' times are learnt from their answers."""
+
+        async def times_are_known() -> bool:
+            before = len(ends)
+            asked = [self.send(model, words) for model in ("served", "spare") for words in (10, 400, 900, 1500)]
+            await asyncio.gather(*asked)
+            await eventually(lambda: len(ends) >= before + len(asked))
+            known = {
+                each.target.pool if each.target else ""
+                for each in ends[before:]
+                if each.promise is not None and each.promise.predicted_ttft_ms is not None
+            }
+            return known >= {"busy", "free"}
+
+        await eventually(times_are_known, timeout=90)
 
     async def late(self, outcome: str) -> float:
         """Requests predicted to be late in the pool `busy`, as the scheduler's metrics have them."""
@@ -132,21 +159,7 @@ async def test_a_pool_that_would_be_late_spills_to_one_that_is_in_time_and_says_
     timeout = aiohttp.ClientTimeout(total=120)
     async with observing(two_pools.nats.url) as seen, aiohttp.ClientSession(timeout=timeout) as http:
         ends, sender = seen.listen(ResponseCompleted, ANY), Sender(two_pools, http)
-
-        async def times_are_known() -> bool:
-            """Both pools' times are learnt from answers."""
-            before = len(ends)
-            asked = [sender.send(model, words) for model in ("served", "spare") for words in (10, 400, 900, 1500)]
-            await asyncio.gather(*asked)
-            await eventually(lambda: len(ends) >= before + len(asked))
-            known = {
-                each.target.pool if each.target else ""
-                for each in ends[before:]
-                if each.promise is not None and each.promise.predicted_ttft_ms is not None
-            }
-            return known >= {"busy", "free"}
-
-        await eventually(times_are_known, timeout=90)
+        await sender.learn_times(ends)
         began = len(ends)
         answers = await asyncio.gather(*(sender.send("spilled", 1500) for _ in range(BURST)))
         assert {status for status, _ in answers} == {200}
@@ -160,3 +173,28 @@ async def test_a_pool_that_would_be_late_spills_to_one_that_is_in_time_and_says_
         answers = await asyncio.gather(*(sender.send("served", 1500) for _ in range(BURST)))
         assert set(answers) == {(200, None)}
         assert await sender.late("served") > 0
+
+
+@pytest.mark.requirement("SLO-3")
+async def test_an_answer_of_a_provider_is_judged_by_the_level_that_its_request_came_with(two_pools: Stack) -> None:
+    timeout = aiohttp.ClientTimeout(total=120)
+    async with observing(two_pools.nats.url) as seen, aiohttp.ClientSession(timeout=timeout) as http:
+        ends, sender = seen.listen(ResponseCompleted, ANY), Sender(two_pools, http)
+        assert (await sender.send("far", 10))[0] == 200
+        await sender.learn_times(ends)
+        began = len(ends)
+        answers = await asyncio.gather(*(sender.send("spilled-far", 1500) for _ in range(BURST)))
+        assert {status for status, _ in answers} == {200}
+        await eventually(lambda: len(ends) >= began + BURST)
+    [direct] = [each for each in ends if each.model == "far" and each.promise and not each.promise.spilled_from]
+    assert direct.promise is not None
+    # No provider answers within 1 ms.
+    assert (direct.promise.service_class, direct.promise.ttft_ms, direct.kept) == ("outside", 1.0, False)
+    spilled = [each for each in ends[began:] if each.target is not None and each.target.provider == "openai"]
+    assert len(spilled) == sum(model == "far" for _, model in answers) > 0
+    for each in spilled:
+        assert each.promise is not None
+        promise = each.promise
+        assert (promise.service_class, promise.ttft_ms, promise.spilled_from) == ("interactive", 4000.0, "busy")
+        assert each.ttft_ms is not None
+        assert each.kept is (each.ttft_ms <= 4000.0)

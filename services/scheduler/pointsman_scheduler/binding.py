@@ -16,6 +16,7 @@ from pointsman_contracts.reply import Decision, Parked, Rejection, TokenIds
 from pointsman_contracts.service_level import ServicePromise
 from pointsman_contracts.session import RequestSession
 from pointsman_core.refusal import Refusal
+from pointsman_core.service_level import promise_of
 from pointsman_hosting.configuration import Configuration, Revision
 from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
@@ -121,8 +122,8 @@ class Chooser:
         request, degraded = journey.request, outcome.reasons
         promise: ServicePromise | None = None
         if request.slo_ttft_ms is not None or request.slo_itl_ms is not None:
-            promise = _promise(journey, pool, outcome, queued_s)
-            if (promise.predicted_ttft_ms or 0.0) > (promise.ttft_ms or math.inf):
+            promise = promise_of(request, _predicted_ms(journey, pool, outcome, queued_s))
+            if promise is not None and (promise.predicted_ttft_ms or 0.0) > (promise.ttft_ms or math.inf):
                 self._metrics.late.labels(pool.pool, promise.service_class, "served").inc()
         return Decision(
             request_id=journey.request_id,
@@ -277,19 +278,12 @@ def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleReque
     )
 
 
-def _promise(journey: Journey, pool: PoolScheduler, outcome: Scheduled, queued_s: float) -> ServicePromise:
-    facts = journey.request
+def _predicted_ms(journey: Journey, pool: PoolScheduler, outcome: Scheduled, queued_s: float) -> float | None:
+    """From receiving the request to its first token; None while the pool's times aren't known well enough."""
     hold, forecast = outcome.holds[0] if outcome.holds else None, pool.outliers.patience.forecast
-    predicted_ms: float | None = None
     if hold is not None and hold.predicted_ms and forecast is not None and forecast.best.model.was_trusted:
-        predicted_ms = round(time_in_stages(journey) + queued_s * 1000.0 + hold.predicted_ms, 1)
-    return ServicePromise(
-        service_class=facts.slo_class,
-        ttft_ms=facts.slo_ttft_ms,
-        itl_ms=facts.slo_itl_ms,
-        predicted_ttft_ms=predicted_ms,
-        spilled_from=facts.slo_spilled_from,
-    )
+        return round(time_in_stages(journey) + queued_s * 1000.0 + hold.predicted_ms, 1)
+    return None
 
 
 def token_ids_of(request: RequestFacts) -> TokenIds | None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_contracts.journey import FactsChanges
+from pointsman_contracts.journey import FactsChanges, RequestFacts
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.service_level import ServicePromise
 from pointsman_core.config.service_level import ServiceLevel
@@ -19,6 +19,19 @@ def facts_of_level(level: ServiceLevel, name: str) -> FactsChanges:
     if level.itl is not None:
         changes["slo_itl_ms"] = level.itl * 1000.0
     return changes
+
+
+def promise_of(facts: RequestFacts, predicted_ttft_ms: float | None = None) -> ServicePromise | None:
+    """The promise that these facts are; None without an objective."""
+    if facts.slo_ttft_ms is None and facts.slo_itl_ms is None:
+        return None
+    return ServicePromise(
+        service_class=facts.slo_class,
+        ttft_ms=facts.slo_ttft_ms,
+        itl_ms=facts.slo_itl_ms,
+        predicted_ttft_ms=predicted_ttft_ms,
+        spilled_from=facts.slo_spilled_from,
+    )
 
 
 def was_kept(promise: ServicePromise, end: ResponseCompleted) -> bool | None:

@@ -10,6 +10,7 @@ from pointsman_contracts.journey import Journey, StageReport, retold
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.session import RequestSession
+from pointsman_core.service_level import promise_of
 from pointsman_core.settled_target import settled
 
 NO_POOL: Final = "-"
@@ -52,6 +53,8 @@ def decision(journey: Journey) -> Decision:
         session=None
         if journey.request.session is None
         else RequestSession.from_facts(journey.request.session, journey.request.attributes),
+        # A provider's times aren't predicted; its answer is judged as any other.
+        promise=promise_of(journey.request),
     )
 
 

@@ -5,6 +5,7 @@ import pytest
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage, StageReport, Target
 from pointsman_contracts.reply import Decision, Rejection, Reply, read_reply
 from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.service_level import ServicePromise
 from pointsman_contracts.subjects import ANY
 from pointsman_core.settled_target import salted
 from pointsman_journey.elsewhere import next_model
@@ -50,6 +51,20 @@ async def test_a_request_for_a_provider_is_decided_without_any_scheduler_and_aud
     event = edge.told[0]
     assert (event.request_id, event.pool, event.endpoints) == (journey.request_id, "-", ("openai",))
     assert event.reason == "the provider 'openai' serves gpt-large; after it llama-70b"
+
+
+async def test_a_request_for_a_provider_keeps_its_service_level(buses: Buses) -> None:
+    edge = Edge(buses.make("profile-picker"))
+    await buses.meet()
+    facts = RequestFacts(
+        api="chat.completions", slo_ttft_ms=800.0, slo_itl_ms=40.0, slo_class="gold", slo_spilled_from="llama-70b"
+    )
+    answer = await edge.send(builders.journey("scheduler", target=OUTSIDE, request=facts))
+    assert isinstance(answer, Decision)
+    assert answer.promise == ServicePromise(service_class="gold", ttft_ms=800.0, itl_ms=40.0, spilled_from="llama-70b")
+    without = await edge.send(builders.journey("scheduler", target=OUTSIDE))
+    assert isinstance(without, Decision)
+    assert without.promise is None
 
 
 async def test_stages_before_the_scheduler_still_see_a_request_for_a_provider(buses: Buses) -> None:
