@@ -115,7 +115,7 @@ def count_noise(document: Mapping[str, object]) -> int:
         text = document.get("delta")
     else:
         choices = objects(document, "choices")
-        if len(choices) != 1 or choices[0].get("finish_reason") is not None:
+        if len(choices) != 1 or choices[0].get("finish_reason"):
             return 0
         delta = choices[0].get("delta")
         text = choices[0].get("text") if delta is None else _member(choices[0], "delta").get("content")
@@ -137,7 +137,7 @@ def _is_noise(text: object) -> bool:
 
 
 def _says(choice: Answer) -> bool:
-    return choice.get("finish_reason") is not None or _has_words(choice)
+    return bool(choice.get("finish_reason")) or _has_words(choice)
 
 
 def _has_words(choice: Mapping[str, object]) -> bool:

@@ -31,7 +31,7 @@ def finish_reasons(document: Answer) -> Iterator[str]:
     """Why choices ended."""
     for choice in objects(document, "choices"):
         reason = choice.get("finish_reason")
-        if isinstance(reason, str):
+        if isinstance(reason, str) and reason:
             yield reason
 
 
@@ -51,10 +51,10 @@ class ChoicesEnd:
             return
         self._head = {name: document[name] for name in _HEAD if name in document}
         for choice in objects(document, "choices"):
-            if choice.get("finish_reason") is None:
-                self._open[choice.get("index", 0)] = None
-            else:
+            if choice.get("finish_reason"):
                 self._open.pop(choice.get("index", 0), None)
+            else:
+                self._open[choice.get("index", 0)] = None
 
     def end_as_filtered(self) -> bytes:
         """The events that end a stream early because its content was filtered, in the API's form."""

@@ -54,7 +54,7 @@ def _of_choices(end: bytes, unknown: bytes | None) -> bytes | None:
     going_on: set[object] = set()
     ended: set[object] = set()
     for choice in (choice for document in documents for choice in objects(document, "choices")):
-        (going_on if choice.get("finish_reason") is None else ended).add(choice.get("index", 0))
+        (ended if choice.get("finish_reason") else going_on).add(choice.get("index", 0))
     if not going_on and not ended:
         return unknown
     return DONE if ended and going_on <= ended else None

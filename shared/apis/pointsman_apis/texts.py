@@ -67,12 +67,9 @@ def put_all(texts: Sequence[tuple[Slot, str]]) -> None:
 
 
 def finished_choices(document: Answer) -> list[str]:
-    """Choices that an event of a stream ends."""
-    return [
-        str(choice.get("index", 0))
-        for choice in objects(document, "choices")
-        if choice.get("finish_reason") is not None
-    ]
+    """Choices that an event of a stream ends. Some services send an empty text as the reason of one that goes on
+    (sgl-project/sglang #3912)."""
+    return [str(choice.get("index", 0)) for choice in objects(document, "choices") if choice.get("finish_reason")]
 
 
 def is_error(document: Answer) -> bool:

@@ -196,7 +196,7 @@ class PassedStream:
         if choice.prompt is None:
             choice.prompt = ids_of(members.get("prompt_token_ids"))
         ids = ids_of(members.get("token_ids"))
-        choice.finished |= members.get("finish_reason") is not None
+        choice.finished |= bool(members.get("finish_reason"))
         if ids:
             choice.ids.extend(ids)
         elif (text or thought) and (ids is None or not choice.finished):

@@ -115,7 +115,7 @@ class StreamAsChat:
             # The event of the chat may have had both: no token need end between them.
             known.points.pop()
         self._stream.take_choice(choice)
-        if choice.get("finish_reason") is not None:
+        if choice.get("finish_reason"):
             self._last = choice
         self._thought_events += said(choice)[1]
 

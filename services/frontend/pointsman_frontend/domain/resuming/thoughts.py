@@ -48,7 +48,7 @@ class ThoughtSplitter:
         text = members.get("text")
         if not isinstance(text, str) or not (self.open or self._first):
             return members
-        if members.get("finish_reason") is None and (
+        if not members.get("finish_reason") and (
             any(_begins(text, mark) for mark in self._first) or (self.open and ends_within(text, self._end))
         ):
             self._held = members
