@@ -13,7 +13,7 @@ from pointsman_apis.texts import Answer, objects
 from pointsman_contracts.response import Usage
 from pointsman_core.json_members import edit_fields
 from pointsman_core.lenient_json import write
-from pointsman_providers.call_places import CallPlaces
+from pointsman_providers.call_places import CallPlaces, mend_calls
 from pointsman_providers.errors import AnswerDocument, BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.provider_events import EventTranslator
@@ -53,6 +53,8 @@ class Passed:
         held = answer.fields.get(member)
         if not isinstance(held, list) or not (held or self.api in _MAY_BE_EMPTY):
             raise no_answer(answer.fields, member)
+        if _CALLS in body and mend_calls(answer.fields):
+            body = write(answer.fields, strict=answer.strict)
         return self.renamed(body, answer)
 
     def make_stream_reader(self) -> StreamReader:
@@ -99,7 +101,9 @@ class _PassedStream(EventTranslator):
         if not data:
             return each.comments or (KEEP_ALIVE if each.raw.strip() else b"")
         if data == b"[DONE]":
-            self._begun = self.ended = True
+            if not self._begun:
+                raise BrokenAnswer("the stream has an end and no answer")
+            self.ended = True
             return DONE
         read = self._read(each, data)
         fields = read.fields
@@ -138,7 +142,7 @@ class _PassedStream(EventTranslator):
         if fields.get("type") == "message_delta" and isinstance(delta, dict):
             self._ends = self._ends or delta.get("stop_reason") is not None
         for choice in objects(cast("Answer", fields), "choices"):
-            if choice.get("finish_reason") is None:
+            if not choice.get("finish_reason"):  # some services send empty texts (sglang #3912)
                 self._open.add(choice.get("index", 0))
             else:
                 self._open.discard(choice.get("index", 0))

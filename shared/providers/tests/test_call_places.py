@@ -67,3 +67,26 @@ def test_signed_reasoning_is_kept_whether_its_block_ends_or_not(ends: bool) -> N
                 entries: list[dict[str, str]] = choice["delta"].get("reasoning_details", [])
                 found += [(entry["text"], entry["signature"]) for entry in entries]
     assert found == [("Hm.", "one"), ("So.", "two")]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("arguments", [{"x": 1}, '{"x":1}'])
+@pytest.mark.parametrize("identity", [None, "", "a"])
+def test_calls_have_an_id_and_arguments_that_are_a_text(stream: bool, arguments: object, identity: str | None) -> None:
+    answer = KINDS["openai"].format(Provider(kind="openai")).translate_request(ask(stream=stream)).answer
+    told = {"index": 0, "id": identity, "type": "function", "function": {"name": "now", "arguments": arguments}}
+    if stream:
+        more = {"index": 0, "function": {"arguments": ""}}
+        chunks: list[Any] = [{"choices": [{"index": 0, "delta": {"tool_calls": [each]}}]} for each in (told, more)]
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+        read = answer.make_stream_reader()
+        sent = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+        first, second, *_ = (read.translate_bytes(sent) + read.translate_end()).split(b"\n\n")
+        (call,) = json.loads(first[6:])["choices"][0]["delta"]["tool_calls"]
+        assert json.loads(second[6:])["choices"][0]["delta"]["tool_calls"] == [more]
+    else:
+        document = {"choices": [{"index": 0, "message": {"tool_calls": [told]}, "finish_reason": "tool_calls"}]}
+        whole = json.loads(answer.translate_whole(json.dumps(document).encode()))
+        (call,) = whole["choices"][0]["message"]["tool_calls"]
+    assert call["id"] == (identity or "call_0")
+    assert json.loads(call["function"]["arguments"]) == {"x": 1}
