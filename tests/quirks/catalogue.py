@@ -21,6 +21,8 @@ RESPONSES: Final = frozenset({"responses"})
 EVENTS: Final = CHAT | MESSAGES | RESPONSES
 ALL: Final = EVENTS | CONVERSE
 ESTIMATED: Final = "estimated"
+POOL: Final = frozenset({"pool"})
+"""Places of engines, whose own errors are judged by comparison."""
 
 Usage = tuple[int, int] | Literal["estimated"] | None
 
@@ -316,6 +318,130 @@ STATUSES: Final = (
     ),
 )
 
+_NO_CREDIT: Final = "Your credit balance is too low to access the Anthropic API."
+_NO_MODEL: Final = {"message": "The model `x` does not exist.", "type": "invalid_request_error", "param": None}
+_FLAGGED: Final = {"reasons": ["harassment"], "flagged_input": "..."}
+MEANINGS: Final = (
+    _refused(
+        "a wrong key, as Google says it",
+        "can1357/oh-my-pi #449",
+        CHAT,
+        400,
+        json.dumps(
+            [
+                {
+                    "error": {
+                        "code": 400,
+                        "message": "API key not valid. Please pass a valid API key.",
+                        "status": "INVALID_ARGUMENT",
+                        "details": [{"@type": "x/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}],
+                    }
+                }
+            ]
+        ).encode(),
+        fails=502,
+        code="provider_credential",
+        without=POOL,
+    ),
+    _refused(
+        "no deployment, as Azure says it",
+        "BerriAI/litellm #3884",
+        CHAT,
+        404,
+        _json(error={"code": "DeploymentNotFound", "message": "The API deployment for this resource does not exist."}),
+        fails=502,
+        code="provider_lacks_model",
+        without=POOL,
+    ),
+    _refused(
+        "no model, as OpenAI says it",
+        "agentscope-ai/QwenPaw #6302",
+        EVENTS,
+        404,
+        _json(error={**_NO_MODEL, "code": "model_not_found"}),
+        fails=502,
+        code="provider_lacks_model",
+        without=POOL,
+    ),
+    _refused(
+        "no model, with 400",
+        "MiXaiLL76/auto_ai_router #171",
+        CHAT,
+        400,
+        _json(error={**_NO_MODEL, "message": "Model Not Exist"}),
+        fails=502,
+        code="provider_lacks_model",
+        without=POOL,
+    ),
+    _refused(
+        "a model that is gone",
+        "https://docs.aws.amazon.com/bedrock/latest/userguide/model-lifecycle.html",
+        CONVERSE,
+        404,
+        _json(message="This model version has reached the end of its life."),
+        fails=502,
+        code="provider_lacks_model",
+    ),
+    _refused(
+        "no such path",
+        "https://fastapi.tiangolo.com/tutorial/handling-errors/",
+        EVENTS,
+        404,
+        _json(detail="Not Found"),
+        fails=502,
+        code="provider_lacks_model",
+        without=POOL,
+    ),
+    _refused(
+        "content refused with 403, as xAI does it",
+        "theopenco/llmgateway #1785",
+        CHAT,
+        403,
+        _json(code="The caller does not have permission", error="Content violates usage guidelines. API key ID: k-1"),
+        fails=400,
+        code="content_policy_violation",
+        without=POOL,
+    ),
+    _refused(
+        "content refused with 403, as OpenRouter does it",
+        "BerriAI/litellm #9305",
+        CHAT,
+        403,
+        _json(error={"code": 403, "message": "x requires moderation. Your input was flagged", "metadata": _FLAGGED}),
+        fails=400,
+        code="content_policy_violation",
+        without=POOL,
+    ),
+    _refused(
+        "a rate limit with 400, as AWS may name it",
+        "https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html",
+        CONVERSE,
+        400,
+        _json(message="Too many requests."),
+        headers=(("x-amzn-errortype", "ServiceQuotaExceededException:http://internal.amazon.com/"),),
+        fails=429,
+    ),
+    _refused(
+        "a redirect to another host",
+        "https://fetch.spec.whatwg.org/#http-redirect-fetch",
+        ALL,
+        307,
+        b"",
+        headers=(("location", "http://elsewhere.invalid/v1"),),
+        fails=502,
+        without=POOL,
+    ),
+    _refused(
+        "a page of Cloudflare",
+        "https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/",
+        ALL,
+        524,
+        b"<html>A timeout occurred</html>",
+        content_type="text/html",
+        fails=500,
+    ),
+)
+
 ENDS: Final = (
     stream("no mark at the end", "perplexityai/api-discussion #209", CHAT | MESSAGES, parts=TOLD),
     stream("no mark and no usage", "gethnet/litellm-connector-copilot #97", CHAT, parts=ENDED, usage=ESTIMATED),
@@ -325,6 +451,23 @@ ENDS: Final = (
         CONVERSE,
         parts=ENDED,
         usage=ESTIMATED,
+    ),
+    stream("the mark alone", "decolua/9router #3051", CHAT, parts=("done",), fails=502, without=POOL),
+    stream(
+        "usage and the mark alone",
+        "Shelpuk-AI-Technology-Consulting/kitty-bridge #131",
+        CHAT,
+        parts=("usage", "done"),
+        fails=502,
+        without=POOL,
+    ),
+    whole(
+        "no choices",
+        "BerriAI/litellm #40252",
+        CHAT,
+        body=_json(model=NAME, choices=[], usage={}),
+        fails=502,
+        without=POOL,
     ),
     stream("the mark twice", "majiayu000/litellm-rs #170", CHAT, parts=(*STREAM, "done")),
     stream("the end twice", "inflaborg/ccrelay #119", MESSAGES | RESPONSES, parts=(*STREAM, "done")),
@@ -396,6 +539,7 @@ ENDS: Final = (
     whole("a document with its length", HTTP, framing="length"),
 )
 
+_ZEROS: Final = event(_json(model=NAME, choices=[], usage={"prompt_tokens": 0, "completion_tokens": 0}))
 USAGE: Final = (
     Quirk("usage as floats", "QuantumNous/new-api #1545", counts=("5.0", "3.0")),
     Quirk("usage as fractions", "philschmid/easyllm #40", counts=("4.75", "3.25")),
@@ -419,6 +563,7 @@ USAGE: Final = (
     stream(
         "usage late, behind the mark", "Portkey-AI/gateway #1629", CHAT, parts=(*ENDED, "done", "usage"), usage=None
     ),
+    stream("usage of zeros first", "router-for-me/CLIProxyAPI #4053", CHAT, parts=(_ZEROS, *STREAM)),
     stream("usage twice", "Lambdua/openai4j #60", CHAT, parts=(*TOLD, "usage", "done")),
     stream(
         "usage before the end",
@@ -513,6 +658,21 @@ DELTAS: Final = (
         ),
     ),
     stream(
+        "reasons that are empty texts",
+        "sgl-project/sglang #3912",
+        CHAT,
+        edit=lambda data: data.replace(b'"finish_reason": null', b'"finish_reason": ""'),
+    ),
+    stream(
+        "reasons that are empty texts, and an end in the middle",
+        "sgl-project/sglang #3912",
+        CHAT,
+        parts=BEGUN,
+        edit=lambda data: data.replace(b'"finish_reason": null', b'"finish_reason": ""'),
+        cut_off=True,
+        usage=ESTIMATED,
+    ),
+    stream(
         "a reason that is new",
         "https://docs.anthropic.com/en/api/handling-stop-reasons",
         MESSAGES | CONVERSE,
@@ -604,6 +764,36 @@ CALLS: Final = (
         edit=lambda data: data.replace(b'"id": "t1", ', b""),
         calls=(("pay", {"a": 1}),),
         text="",
+    ),
+    Quirk(
+        "arguments as an object",
+        "mrdushidush/claudette #238",
+        CHAT,
+        parts=(*CALL, ("args", 0, '{"a": 1}'), *CALLED),
+        edit=lambda data: data.replace(b'"arguments": "{\\"a\\": 1}"', b'"arguments": {"a": 1}'),
+        calls=(("pay", {"a": 1}),),
+        text="",
+        without=POOL,
+    ),
+    whole(
+        "arguments null",
+        "langchain-ai/langchain #34242",
+        CHAT,
+        parts=CALL,
+        edit=lambda data: data.replace(b'"arguments": "{}"', b'"arguments": null'),
+        calls=(("pay", {}),),
+        text="",
+        without=POOL,
+    ),
+    Quirk(
+        "a call with an empty id",
+        "openai/openai-dotnet #428",
+        CHAT,
+        parts=(*CALL, ("args", 0, '{"a": 1}'), *CALLED),
+        edit=lambda data: data.replace(b'"id": "t1"', b'"id": ""'),
+        calls=(("pay", {"a": 1}),),
+        text="",
+        without=POOL,
     ),
     stream(
         "a call that ends as a text does",
@@ -721,6 +911,15 @@ FRAMING: Final = (
     whole("white space around a document", "RFC 8259, section 2", edit=lambda data: b" \r\n" + data + b"\n"),
     whole("a document with a byte order mark", "RFC 8259, section 8.1", edit=lambda data: codecs.BOM_UTF8 + data),
     Quirk("gzip", HTTP, EVENTS, edit=gzip.compress, headers=(("content-encoding", "gzip"),)),
+    Quirk(
+        "an encoding that wasn't asked for and can't be read",
+        HTTP,
+        EVENTS,
+        body=b"\x8b\x0b\x80{}\x03",
+        headers=(("content-encoding", "br"),),
+        fails=502,
+        without=POOL,
+    ),
     Quirk("1xx before the answer", HTTP, before=b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"),
     Quirk("trailers", HTTP, trailers=b"x-checksum: 1\r\n"),
 )
@@ -739,6 +938,30 @@ PAUSES: Final = (
     _pause("a negative pause", "-5"),
     _pause("a pause of years", "99999999999", "urllib3/urllib3 #3743"),
     _pause("a pause in words", "soon"),
+    _refused(
+        "no credit, as Anthropic says it",
+        "router-for-me/CLIProxyAPI #3859",
+        MESSAGES,
+        400,
+        _json(type="error", error={"type": "invalid_request_error", "message": _NO_CREDIT}),
+        fails=502,
+        code="provider_quota",
+        without=POOL,
+    ),
+    _refused(
+        "no quota, as OpenAI says it",
+        "diegosouzapw/OmniRoute #1767",
+        CHAT | RESPONSES,
+        429,
+        _json(
+            error={"message": "You exceeded your quota.", "type": "insufficient_quota", "code": "insufficient_quota"}
+        ),
+        fails=502,
+        code="provider_quota",
+        without=POOL,
+    ),
+    _pause("a pause with its unit", "1m30s", "CortexLM/cortex-code #407"),
+    _pause("a pause as Unix time", "1767225600", "BaseIntelligence/bounty-challenge #10752"),
 )
 
-QUIRKS: Final = (*ERRORS, *STATUSES, *ENDS, *USAGE, *DELTAS, *CALLS, *FRAMING, *PAUSES)
+QUIRKS: Final = (*ERRORS, *STATUSES, *MEANINGS, *ENDS, *USAGE, *DELTAS, *CALLS, *FRAMING, *PAUSES)

@@ -102,6 +102,8 @@ def _chat(read: Read, document: Json, names: dict[Any, str], pieces: dict[Any, l
             place = call.get("index", 0)
             if call["function"].get("name"):
                 names[place], pieces[place] = call["function"]["name"], []
+                if not call["id"]:
+                    raise AssertionError("a call without id")
             pieces[place].append(call["function"].get("arguments") or "")
         read.ended = read.ended or choice.get("finish_reason") is not None
 

@@ -210,7 +210,7 @@ async def test_a_provider_that_fails_is_followed_by_the_next_one(
         "limited" if status in (429, 529) else "failed",
         status,
     )
-    assert first.reason == f"answered {status}"
+    assert first.reason == f"answered {status}" + (": provider_credential" if status == 401 else "")
     assert (first.limited_until_ms is not None) == (status in (429, 503, 529))
     assert (second.worker, second.outcome) == ("anthropic-2", "answered")
     assert completed.target == second.target == Target(model="model-2", provider="anthropic-2")

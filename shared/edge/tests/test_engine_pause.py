@@ -16,7 +16,7 @@ TYPE = (b"content-type", b"application/json")
         ((b"retry-after", b"31536000"), b"300"),
         ((b"retry-after", b"Wed, 21 Oct 2015 07:28:00 GMT"), b"0"),
         ((b"retry-after", b"Sun, 06 Nov 2094 08:49:37 GMT"), b"300"),
-        ((b"retry-after", b"1500ms"), None),
+        ((b"retry-after", b"1500ms"), b"2"),
         ((b"retry-after", b"-5"), None),
         ((b"retry-after", b"99999999999999999999"), None),
         ((b"retry-after", b"\xff"), None),

@@ -11,10 +11,11 @@ from pointsman_core import lenient_json
 from pointsman_providers import chat_answer
 from pointsman_providers.call_ids import NO_NAMES
 from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text
+from pointsman_providers.error_status import status_of
 from pointsman_providers.errors import BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.provider_events import Translator
-from pointsman_providers.reported_error import ProviderError, read_error, status_of
+from pointsman_providers.reported_error import ProviderError, read_error
 from pointsman_providers.thoughts import Thought, ThoughtStream
 
 if TYPE_CHECKING:

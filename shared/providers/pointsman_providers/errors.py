@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from pointsman_core import lenient_json
 from pointsman_core.refusal import Refusal
+from pointsman_providers.error_status import NO_MODEL, NO_QUOTA, true_status
 from pointsman_providers.reported_error import ProviderError, error_in, read_error
 
 SERVER_ERROR: Final = "server_error"
@@ -15,13 +16,26 @@ CREDENTIAL: Final = "provider_credential"
 """Code of the refusal where the provider rejects the gateway's credential."""
 NO_CREDENTIAL: Final = "provider_credential_missing"
 """Code of the refusal where the gateway has none."""
-OPERATORS: Final = frozenset({CREDENTIAL, NO_CREDENTIAL})
+QUOTA: Final = "provider_quota"
+MODEL: Final = "provider_lacks_model"
+FULL: Final = "provider_full"
+NOT_SENT: Final = frozenset({NO_CREDENTIAL, FULL})
+"""Codes of refusals of requests that the provider hasn't seen."""
+OPERATORS: Final = frozenset({CREDENTIAL, NO_CREDENTIAL, QUOTA, MODEL})
 """Codes of refusals that only the gateway's operator can mend."""
 
 _CLIENTS: Final = frozenset({400, 404, 413, 422})
 """Statuses of errors that the client can correct."""
-_CREDENTIALS: Final = frozenset({401, 402, 403})
-"""Statuses by which a provider rejects the gateway's credential; a client that got them would suspect its own key."""
+_OF_OPERATOR: Final = {
+    401: (CREDENTIAL, "rejects the gateway's credential; the gateway's operator must correct it"),
+    403: (CREDENTIAL, "rejects the gateway's credential; the gateway's operator must correct it"),
+    NO_QUOTA: (QUOTA, "has no credit or quota left for the gateway; the gateway's operator must renew it"),
+    NO_MODEL: (MODEL, "lacks the model or the path that the gateway asks for; the gateway's operator must correct it"),
+}
+"""Statuses that concern the gateway: a client that got them would suspect its own key or its model's name."""
+_TOLD: Final = frozenset({*_OF_OPERATOR, 429})
+_AWS_KIND: Final = "x-amzn-errortype"
+"""AWS's name of an error may be in this header alone, with a URL behind it."""
 _LATE: Final = frozenset({408, 504})
 
 
@@ -74,14 +88,35 @@ def attempt_outcome(status: int) -> str:
     return "limited" if status in (429, 529) else "timeout" if status in _LATE else "failed"
 
 
-def explained(provider: str, status: int, body: bytes, retry_after_s: float | None = None) -> Refusal:
-    """The client's error for a provider's error. `retry_after_s`: the pause that the provider asks for."""
-    if status in _CLIENTS:
-        try:
-            value, _ = lenient_json.read(body)
-        except ValueError:
-            value = None
-        return _refused(provider, read_error(value, status))
+def standing_status(status: int | None) -> int:
+    """The status to tell while a provider isn't asked because of an answer with `status`; None: it gave none."""
+    return status if status in _TOLD else 503
+
+
+def answered_error(status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+    """The error that an answer with this status is, with the status of what is at fault. `headers`: by lower-case
+    name."""
+    try:
+        value, _ = lenient_json.read(body)
+    except ValueError:
+        value = None
+    error = read_error(value, status)
+    message = error.message or ("" if value is not None or b"<" in body else body.decode("utf-8", "replace"))
+    true = true_status(status, (*error.kinds, headers.get(_AWS_KIND, "").partition(":")[0]), message)
+    if (status, true) == (403, 400):
+        # Its own words may name the account and its keys.
+        text = "The provider refuses the content of this request."
+        kind = "content_policy_violation"
+        return error._replace(status=true, kind=kind, type="invalid_request_error", message=text, param=None, more={})
+    return error._replace(status=true)
+
+
+def explained(provider: str, status: int, retry_after_s: float | None = None) -> Refusal:
+    """The client's error for a provider's error with this status. `retry_after_s`: the pause that the provider asks
+    for."""
+    if status in _OF_OPERATOR:
+        code, words = _OF_OPERATOR[status]
+        return Refusal(502, f"The provider '{provider}' {words}.", type=SERVER_ERROR, code=code)
     if status == 429:
         return Refusal(
             429,
@@ -89,13 +124,6 @@ def explained(provider: str, status: int, body: bytes, retry_after_s: float | No
             type="rate_limit_error",
             code="rate_limit_exceeded",
             retry_after_s=retry_after_s or 1.0,
-        )
-    if status in _CREDENTIALS:
-        return Refusal(
-            502,
-            f"The provider '{provider}' rejects the gateway's credential; the gateway's operator must correct it.",
-            type=SERVER_ERROR,
-            code=CREDENTIAL,
         )
     if status in _LATE:
         return Refusal(
@@ -114,13 +142,16 @@ def explained(provider: str, status: int, body: bytes, retry_after_s: float | No
     )
 
 
-def explained_error(provider: str, error: ProviderError) -> Refusal:
+def explained_answer(provider: str, error: ProviderError, retry_after_s: float | None) -> Refusal:
+    """The client's error for an answer with a status of an error."""
+    return _refused(provider, error) if error.status in _CLIENTS else explained(provider, error.status, retry_after_s)
+
+
+def explained_error(provider: str, error: ProviderError, retry_after_s: float | None = None) -> Refusal:
     """The client's error for an error that came without a status of its own. It keeps the name that the provider gave
     it."""
-    if error.status in _CLIENTS:
-        return _refused(provider, error)
-    refusal = explained(provider, error.status, b"")
-    if refusal.code not in OPERATORS:
+    refusal = explained_answer(provider, error, retry_after_s)
+    if error.status not in _CLIENTS and refusal.code not in OPERATORS:
         refusal.code = error.kind or refusal.code
     return refusal
 
@@ -145,6 +176,17 @@ def without_credential(provider: str) -> Refusal:
         f"The gateway has no credential for the provider '{provider}'; the gateway's operator must set it.",
         type=SERVER_ERROR,
         code=NO_CREDENTIAL,
+    )
+
+
+def without_connection(provider: str) -> Refusal:
+    """The client's error where all `connections` to the provider are in use: it wasn't asked."""
+    return Refusal(
+        503,
+        f"The gateway has as many requests at the provider '{provider}' as it may have; try again shortly.",
+        type=SERVER_ERROR,
+        code=FULL,
+        retry_after_s=1.0,
     )
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
+from pointsman_providers.error_status import status_of
+
 LONGEST_MESSAGE: Final = 2000
 _LONGEST_DETAILS: Final = 8192
 """Characters of the further members of an error that the client gets."""
@@ -17,25 +19,7 @@ _NUMBERS: Final = ("status", "status_code", "code", "http_code", "httpStatusCode
 """Members that may hold a status."""
 _FIRST: Final = 400
 _LAST: Final = 599
-_STATUSES: Final = (
-    # Of OpenAI (https://platform.openai.com/docs/guides/error-codes), Anthropic
-    # (https://docs.anthropic.com/en/api/errors), Google (https://cloud.google.com/apis/design/errors) and AWS
-    # (https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html), in lower case without
-    # marks.
-    (429, ("ratelimit", "throttling", "resourceexhausted", "insufficientquota", "toomanyrequests", "quotaexceeded")),
-    (503, ("overloaded", "unavailable", "capacity", "modelnotready")),
-    (504, ("timeout", "deadlineexceeded")),
-    (401, ("authentication", "unauthenticated", "invalidapikey", "unrecognizedclient")),
-    (402, ("billing",)),
-    (403, ("permission", "accessdenied", "forbidden")),
-    (404, ("notfound", "unknownoperation")),
-    (413, ("toolarge",)),
-    (400, ("invalidrequest", "badrequest", "validation", "invalidargument", "contextlength", "failedprecondition")),
-    (400, ("contentfilter", "contentpolicy", "unsupported", "outofrange", "invalidprompt", "malformed")),
-)
-"""Status, and parts of the kinds of errors that have it."""
 _NAME: Final = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
-_MARKS: Final = re.compile(r"[^a-z]")
 
 Fields = Mapping[str, object]
 
@@ -53,6 +37,10 @@ class ProviderError(NamedTuple):
     param: str | None
     more: dict[str, object]
     """Further members, e.g. Azure's `innererror`."""
+    kinds: tuple[str, ...] = ()
+    """All names that the provider gave it: its code, type and reasons."""
+    pause: str | None = None
+    """The pause that it asks for in its details, e.g. `34.07s`."""
 
 
 def error_in(document: object) -> ProviderError | None:
@@ -78,9 +66,13 @@ def read_error(document: object, status: int | None = None) -> ProviderError:
     names = [inner.get(name) for name in ("code", "status", "type", "__type")]
     names = [name for name in map(_name, names) if name is not None]
     kind = names[0] if names else None
+    details = [_object(each) for each in _list(inner.get("details"))]
+    reasons = filter(None, (_name(each.get("reason")) for each in details))
+    # Google's `RetryInfo`: its APIs answer 429 without a header (vercel/ai #18627).
+    pause = next((delay for each in details if isinstance(delay := each.get("retryDelay"), str)), None)
     param = inner.get("param")
-    if isinstance(fields.get("detail"), list):
-        message, param = _invalid(cast("list[object]", fields["detail"]))
+    if detail := _list(fields.get("detail")):
+        message, param = _invalid(detail)
     more = {name: value for name, value in inner.items() if name not in _KNOWN and value is not None}
     return ProviderError(
         status=status or _status(inner) or _status(fields) or next(filter(None, map(status_of, names)), 502),
@@ -89,13 +81,9 @@ def read_error(document: object, status: int | None = None) -> ProviderError:
         message=message[:LONGEST_MESSAGE],
         param=param if isinstance(param, str) else None,
         more=more if len(str(more)) <= _LONGEST_DETAILS else {},
+        kinds=(*names, *reasons),
+        pause=pause,
     )
-
-
-def status_of(kind: str) -> int | None:
-    """The HTTP status of errors of this kind; None where it isn't known."""
-    plain = _MARKS.sub("", kind.lower())
-    return next((status for status, parts in _STATUSES if any(part in plain for part in parts)), None)
 
 
 def _status(fields: Fields) -> int | None:
@@ -116,8 +104,7 @@ def _of_response(fields: Fields) -> ProviderError | None:
 
 def _of_choices(fields: Fields) -> ProviderError | None:
     """The error in a choice: OpenRouter reports a failure of the model behind it there."""
-    choices = fields.get("choices")
-    for choice in cast("list[object]", choices) if isinstance(choices, list) else ():
+    for choice in _list(fields.get("choices")):
         members = _object(choice)
         if isinstance(members.get("error"), dict) or members.get("finish_reason") == "error":
             return read_error(members)
@@ -126,9 +113,8 @@ def _of_choices(fields: Fields) -> ProviderError | None:
 
 def _invalid(details: list[object]) -> tuple[str, str | None]:
     """Message and field of FastAPI's report on a body that its model doesn't allow."""
-    first: Fields = _object(details[0]) if details else {}
-    place = first.get("loc")
-    names = [str(name) for name in cast("list[object]", place)] if isinstance(place, list) else []
+    first: Fields = _object(details[0])
+    names = [str(name) for name in _list(first.get("loc"))]
     message = first.get("msg")
     return message if isinstance(message, str) else "", ".".join(names[1:]) or None
 
@@ -143,3 +129,8 @@ def _name(value: object) -> str | None:
 def _object(value: object) -> Fields:
     """The members of an object; none of anything else."""
     return cast("Fields", value) if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    """The entries of a list; none of anything else."""
+    return cast("list[object]", value) if isinstance(value, list) else []

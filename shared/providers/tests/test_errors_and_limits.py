@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from pointsman_providers.errors import explained, is_clients
+from pointsman_core.refusal import Refusal
+from pointsman_providers.errors import answered_error, explained_answer, is_clients
 from pointsman_providers.limits import limits
+
+
+def told(status: int, body: bytes, retry_after_s: float | None = None) -> Refusal:
+    """The client's error for an answer."""
+    return explained_answer("far", answered_error(status, {}, body), retry_after_s)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +32,7 @@ from pointsman_providers.limits import limits
     ],
 )
 def test_a_request_that_is_wrong_is_explained_in_the_providers_words(body: JsonValue, message: str, code: str) -> None:
-    refusal = explained("far", 400, orjson.dumps(body))
+    refusal = told(400, orjson.dumps(body))
     assert (refusal.status, refusal.message, refusal.code) == (400, message, code)
     assert is_clients(400)
 
@@ -36,7 +42,8 @@ def test_a_request_that_is_wrong_is_explained_in_the_providers_words(body: JsonV
     [
         (429, 429, "rate_limit_exceeded"),
         (401, 502, "provider_credential"),
-        (402, 502, "provider_credential"),
+        (402, 502, "provider_quota"),
+        (410, 502, "provider_lacks_model"),
         (403, 502, "provider_credential"),
         (408, 504, "provider_timeout"),
         (500, 502, "provider_failed"),
@@ -46,7 +53,7 @@ def test_a_request_that_is_wrong_is_explained_in_the_providers_words(body: JsonV
     ],
 )
 def test_an_error_that_the_client_cannot_mend_leaves_out_the_providers_words(status: int, seen: int, code: str) -> None:
-    refusal = explained("far", status, b'{"error": {"message": "Incorrect API key provided: sk-canary"}}', 7.0)
+    refusal = told(status, b'{"error": {"message": "No such luck: sk-canary"}}', 7.0)
     assert (refusal.status, refusal.code) == (seen, code)
     assert "canary" not in refusal.message
     assert refusal.retry_after_s == (7.0 if seen in (429, 503) else None)
@@ -64,6 +71,23 @@ def test_an_error_that_the_client_cannot_mend_leaves_out_the_providers_words(sta
         (529, {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}, (10.0, None)),
         (200, {"retry-after": "30"}, (None, None)),
         (429, {"retry-after": "soon"}, (None, None)),
+        (429, {"retry-after": "20s"}, (20.0, None)),
+        (429, {"retry-after": "1m30s"}, (90.0, None)),
+        (429, {"retry-after": "250ms"}, (0.25, None)),
+        (429, {"retry-after": "1784111787", "date": "Wed, 15 Jul 2026 10:36:17 GMT"}, (10.0, None)),
+        (429, {"retry-after": "1784111787500", "date": "Wed, 15 Jul 2026 10:36:17 GMT"}, (10.5, None)),
+        (429, {"retry-after": "1784111767", "date": "Wed, 15 Jul 2026 10:36:17 GMT"}, (0.0, None)),
+        (402, {}, (300.0, None)),
+        # What is left says when there is more; what has some left doesn't.
+        (429, {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}, (300.0, None)),
+        (429, {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1.5s"}, (1.5, None)),
+        (429, {"x-ratelimit-remaining-requests": "7", "x-ratelimit-reset-requests": "6m0s"}, (None, None)),
+        (
+            429,
+            {"anthropic-ratelimit-tokens-remaining": "0", "anthropic-ratelimit-tokens-reset": "1994-11-06T08:49:37Z"},
+            (10.0, None),
+        ),
+        (200, {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}, (None, None)),
         (429, {"retry-after": "0"}, (0.0, None)),
         (429, {"retry-after": "-30"}, (None, None)),
         (429, {"retry-after": "NaN"}, (None, None)),
@@ -94,6 +118,14 @@ def test_limits_are_read_from_each_providers_headers(
     assert limits(status, headers, 784_111_767.0, 300.0) == expected
 
 
+def test_a_pause_in_the_details_of_an_error_counts_where_no_header_has_one() -> None:
+    details: JsonValue = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.07s"}]
+    body = orjson.dumps([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}}])
+    error = answered_error(429, {}, body)
+    assert limits(error.status, {}, 0.0, 300.0, error).retry_after_s == 34.07
+    assert limits(error.status, {"retry-after": "2"}, 0.0, 300.0, error).retry_after_s == 2.0
+
+
 @given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "x-ratelimit-limit-tokens"]), st.text()))
 def test_no_header_is_an_error(headers: dict[str, str]) -> None:
     pause, remaining = limits(429, headers, 0.0, 300.0)
@@ -103,6 +135,6 @@ def test_no_header_is_an_error(headers: dict[str, str]) -> None:
 
 @given(st.integers(min_value=300, max_value=599), st.binary())
 def test_every_refusal_of_a_provider_has_a_status_and_words(status: int, body: bytes) -> None:
-    refusal = explained("far", status, body)
+    refusal = told(status, body)
     assert 400 <= refusal.status <= 599
     assert refusal.message

@@ -19,7 +19,15 @@ from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead
 from pointsman_epp_adapter.domain.envoys_answers import FAILED
 from pointsman_epp_adapter.domain.mutation import Header, header_changes
-from pointsman_providers.errors import BrokenAnswer, attempt_outcome, cut_off, explained, explained_error
+from pointsman_providers.errors import (
+    BrokenAnswer,
+    answered_error,
+    attempt_outcome,
+    cut_off,
+    explained,
+    explained_answer,
+    explained_error,
+)
 from pointsman_providers.exchange import FIRST_BYTES, first_bytes, is_stream
 from pointsman_providers.exchange import StreamReader as ProviderStream
 from pointsman_providers.limits import ProviderLimits, limits
@@ -90,7 +98,7 @@ class ProviderAnswer(AwaitedAnswer):
             return
         if head.envoys_own:
             outcome, status = ("timeout", 504) if self._status == 504 else ("refused", 502)
-            raise self._refused(outcome, explained(self._provider.name, status, b""))
+            raise self._refused(outcome, explained(self._provider.name, status))
         self._named, self._answered = named, self._status
         self._told = limits(self._status, named, time.time(), self._provider.settings.max_pause)
         if not 200 <= self._status < 300:
@@ -206,19 +214,23 @@ class ProviderAnswer(AwaitedAnswer):
 
     def _refusal(self, body: bytes) -> Refusal:
         """The provider's error, in words for the client."""
-        status = self._status
         self._envoy.providers.record_refusal(self._sent, body)
-        refusal = explained(self._provider.name, status, body, self._told.retry_after_s)
-        return self._refused(attempt_outcome(status), refusal)
+        error = answered_error(self._status, self._named, body)
+        self._answered = error.status
+        self._told = limits(error.status, self._named, time.time(), self._provider.settings.max_pause, error)
+        refusal = explained_answer(self._provider.name, error, self._told.retry_after_s)
+        self._envoy.providers.conceal_secret(self._provider, refusal)
+        return self._refused(attempt_outcome(error.status), refusal)
 
     def _broken(self, why: str, error: ProviderError | None = None) -> Refusal:
         self._failed = "failed" if error is None else attempt_outcome(error.status)
         self._answered = None if error is None else error.status
         if self._told.retry_after_s is None and error is not None:
-            self._told = limits(error.status, self._named, time.time(), self._provider.settings.max_pause)
+            self._told = limits(error.status, self._named, time.time(), self._provider.settings.max_pause, error)
         refusal = cut_off(self._provider.name, error) if self._begun else _no_answer(self._provider.name, error)
         if self._told.retry_after_s is not None and refusal.retry_after_s is not None:
             refusal.retry_after_s = self._told.retry_after_s
+        self._envoy.providers.conceal_secret(self._provider, refusal)
         self._record.end("cut_off", refusal.status, why, refusal.told_code)
         return refusal
 
@@ -248,4 +260,4 @@ class ProviderAnswer(AwaitedAnswer):
 
 
 def _no_answer(provider: str, error: ProviderError | None) -> Refusal:
-    return explained(provider, 502, b"") if error is None else explained_error(provider, error)
+    return explained(provider, 502) if error is None else explained_error(provider, error)

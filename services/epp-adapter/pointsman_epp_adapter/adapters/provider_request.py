@@ -108,6 +108,10 @@ class ProviderRequests:
                 hint=OMIT_HINT,
             )
 
+    def conceal_secret(self, provider: Resolved, refusal: Refusal) -> None:
+        """Like `ProviderBook.conceal_secret`."""
+        self._book.conceal_secret(provider, refusal)
+
     def record_answer(self, sent: ProviderRequest, status: int | None, pause_s: float | None) -> None:
         """How it ended: with this status, or without an answer."""
         if status is not None and status < _REFUSED:

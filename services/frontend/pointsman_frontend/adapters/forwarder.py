@@ -252,6 +252,7 @@ class Forwarder:
                 await self._relay.relay_answer(request, AttemptMade(endpoint, sent_at), answer)
             finally:
                 answer.close()
+                self._providers.record_end(target, answer)
                 record.usage = answer.usage
                 record.limited(*told(answer))
             problem = None

@@ -16,12 +16,16 @@ from pointsman_frontend.adapters.engine_client import STALE_WITHIN_S
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_providers.errors import (
+    OPERATORS,
     BrokenAnswer,
+    answered_error,
     attempt_outcome,
     cut_off,
     explained,
+    explained_answer,
     explained_error,
     is_clients,
+    without_connection,
     without_credential,
 )
 from pointsman_providers.exchange import (
@@ -33,6 +37,7 @@ from pointsman_providers.exchange import (
     is_stream,
 )
 from pointsman_providers.limits import ProviderLimits, limits
+from pointsman_providers.reported_error import ProviderError
 from pointsman_providers.resolve import Resolved
 
 if TYPE_CHECKING:
@@ -93,6 +98,8 @@ class ProviderAnswer:
         self._waiting = b""
         self._complete = False
         self._broken = False
+        self.cut_off = False
+        """The provider broke off, or sent something else, within the answer."""
         self.status = response.status
         self.headers: Headers = [(b"content-type", b"application/json")]
         self.limits = told
@@ -138,11 +145,11 @@ class ProviderAnswer:
         try:
             return await self._next(self._stream)
         except BrokenAnswer as broken:
-            raise AnswerCutOff(str(broken), cut_off(self._provider, broken.error)) from None
+            raise self._cut_off(str(broken), broken.error) from None
         except TimeoutError:
-            raise AnswerCutOff("silent for too long", cut_off(self._provider, None)) from None
+            raise self._cut_off("silent for too long") from None
         except aiohttp.ClientError as error:
-            raise AnswerCutOff(type(error).__name__, cut_off(self._provider, None)) from None
+            raise self._cut_off(type(error).__name__) from None
 
     def close(self) -> None:
         """Done: the connection serves again when the answer is complete; otherwise it is cut, which makes the provider
@@ -151,6 +158,10 @@ class ProviderAnswer:
             self._response.release()
         else:
             self._response.close()
+
+    def _cut_off(self, why: str, error: ProviderError | None = None) -> AnswerCutOff:
+        self.cut_off = True
+        return AnswerCutOff(why, cut_off(self._provider, error))
 
     async def _next(self, stream: StreamReader) -> bytes:
         import aiohttp
@@ -186,6 +197,12 @@ class _Connection:
     """The connection of a request."""
 
     reused = False
+    queued = False
+    """All connections to the provider are in use."""
+
+
+class _NoConnection(Exception):
+    """No connection became free in time."""
 
 
 class _Place(NamedTuple):
@@ -217,16 +234,16 @@ class ProviderClient:
         """
         import aiohttp
 
-        late = explained(provider.name, 504, b"")
-        broken = explained(provider.name, 502, b"")
+        late = explained(provider.name, 504)
+        broken = explained(provider.name, 502)
         response: aiohttp.ClientResponse | None = None
         begun = False
         try:
             async with asyncio.timeout(within.first_byte_s):
                 response = await self._post(provider, call)
-                told = limits(response.status, response.headers, time.time(), provider.settings.max_pause)
                 if not 200 <= response.status < 300:
-                    raise await _refused(provider, response, told)
+                    raise await _refused(provider, response)
+                told = limits(response.status, response.headers, time.time(), provider.settings.max_pause)
                 answer = ProviderAnswer(provider.name, response, call.answer, told, within.idle_s)
                 await answer.begin(thinking)
                 begun = True
@@ -235,6 +252,9 @@ class ProviderClient:
             raise ProviderFailed("refused", str(missing), without_credential(provider.name)) from None
         except BrokenAnswer as error:
             raise _broken(provider, response, error) from None
+        except _NoConnection:
+            detail = "all `connections` are in use"
+            raise ProviderFailed("limited", detail, without_connection(provider.name)) from None
         except aiohttp.ServerTimeoutError:
             raise ProviderFailed("refused", "no connection within connect_timeout", late) from None
         except TimeoutError:
@@ -265,6 +285,10 @@ class ProviderClient:
                 return await session.post(
                     target, data=call.body, headers=headers, allow_redirects=False, trace_request_ctx=connection
                 )
+            except aiohttp.ServerTimeoutError:
+                if connection.queued:
+                    raise _NoConnection from None
+                raise
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 # A kept connection that the provider had closed says nothing about the provider.
                 refused = isinstance(error, aiohttp.ClientConnectorError)
@@ -290,13 +314,21 @@ class ProviderClient:
 
 
 def _tracing() -> "aiohttp.TraceConfig":
-    """Tells a request whether it uses a connection that was kept."""
+    """Tells a request whether it uses a connection that was kept, and whether it waits for one."""
     import aiohttp
 
     async def reuse(_session: object, context: SimpleNamespace, _told: object) -> None:
         context.trace_request_ctx.reused = True
 
+    async def queue(_session: object, context: SimpleNamespace, _told: object) -> None:
+        context.trace_request_ctx.queued = True
+
+    async def leave_queue(_session: object, context: SimpleNamespace, _told: object) -> None:
+        context.trace_request_ctx.queued = False
+
     tracing = aiohttp.TraceConfig()
+    tracing.on_connection_queued_start.append(queue)
+    tracing.on_connection_queued_end.append(leave_queue)
     tracing.on_connection_reuseconn.append(reuse)
     return tracing
 
@@ -305,20 +337,22 @@ def _broken(provider: Resolved, response: "aiohttp.ClientResponse | None", broke
     """The failure of a provider whose answer has a good status, but isn't an answer."""
     error = broken.error
     if error is None or response is None:
-        return ProviderFailed("failed", str(broken), explained(provider.name, 502, b""))
-    told = limits(error.status, response.headers, time.time(), provider.settings.max_pause)
-    refusal = explained_error(provider.name, error)
-    if told.retry_after_s is not None and refusal.retry_after_s is not None:
-        refusal.retry_after_s = told.retry_after_s
+        return ProviderFailed("failed", str(broken), explained(provider.name, 502))
+    told = limits(error.status, response.headers, time.time(), provider.settings.max_pause, error)
+    refusal = explained_error(provider.name, error, told.retry_after_s)
     return ProviderFailed(attempt_outcome(error.status), str(broken), refusal, error.status, told)
 
 
-async def _refused(provider: Resolved, response: "aiohttp.ClientResponse", told: ProviderLimits) -> ProviderFailed:
+async def _refused(provider: Resolved, response: "aiohttp.ClientResponse") -> ProviderFailed:
     body = await _read(response, LONGEST_ERROR)
-    status = response.status
-    refusal = explained(provider.name, status, body, told.retry_after_s)
+    error = answered_error(response.status, response.headers, body)
+    told = limits(error.status, response.headers, time.time(), provider.settings.max_pause, error)
+    refusal = explained_answer(provider.name, error, told.retry_after_s)
     # The provider's own words may quote the request; they are for the client alone.
-    return ProviderFailed(attempt_outcome(status), f"answered {status}", refusal, status, told, error=body)
+    detail = f"answered {response.status}"
+    if refusal.code in OPERATORS:
+        detail += f": {refusal.code}"
+    return ProviderFailed(attempt_outcome(error.status), detail, refusal, error.status, told, error=body)
 
 
 async def _read(response: "aiohttp.ClientResponse", limit: int) -> bytes:

@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pointsman_contracts.journey import Target
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.provider_book import OMIT_HINT, ProviderBook, ProviderRequestParts
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import EndpointFailed
 from pointsman_frontend.adapters.provider_client import ProviderAnswer, ProviderClient, ProviderFailed
-from pointsman_providers.errors import OPERATORS
+from pointsman_providers.errors import NOT_SENT
 from pointsman_providers.resolve import Resolved
 from pointsman_runtime.telling.logs import Log
 
@@ -65,13 +66,21 @@ class Providers:
                 )
                 self._learn_fields(provider, target.model, second.fields)
         except ProviderFailed as failure:
-            if failure.refusal.code not in OPERATORS:
+            self._book.conceal_secret(provider, failure.refusal)
+            if failure.refusal.code not in NOT_SENT:
                 pauses.record_answer(
                     provider.name, target.model, failure.status, failure.limits.retry_after_s, time.monotonic()
                 )
             raise
         pauses.record_answer(provider.name, target.model, answer.status, None, time.monotonic())
         return answer
+
+    def record_end(self, target: Target, answer: ProviderAnswer) -> None:
+        """An answer that had begun has ended; if neither whole nor cut off, its client has left."""
+        if answer.cut_off or answer.complete:
+            self._book.pauses.record_end(
+                target.provider or "", target.model, cut_off=answer.cut_off, now=time.monotonic()
+            )
 
     def _learn_fields(self, provider: Resolved, model: str, fields: Sequence[str]) -> None:
         """The provider answered once these fields were gone."""

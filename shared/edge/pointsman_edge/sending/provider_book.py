@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_core.config import Config
-from pointsman_edge.credentials.provider_credentials import Credentials
+from pointsman_core.refusal import Refusal
+from pointsman_edge.credentials.provider_credentials import CredentialMissing, Credentials
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.sending.added_fields import AddedFields
 from pointsman_edge.sending.provider_pauses import ProviderPauses
@@ -21,6 +22,8 @@ _CLIENTS: Final = frozenset({400, 422})
 """Statuses of answers that may be about a field."""
 OMIT_HINT: Final = "name the fields in `omit_added` of the provider, so that no request has them first"
 _ONCE: Final = "idempotency-key"
+_SHORTEST_SECRET: Final = 8
+"""Characters of a credential that isn't a word."""
 
 
 class ProviderRequestParts(NamedTuple):
@@ -110,6 +113,18 @@ class ProviderBook:
 
     def _kept(self, provider: Resolved, asking: ProviderRequestParts) -> list[BodyEdit]:
         return self.added.keep_accepted(provider, asking.target.model, asking.edits, time.monotonic())
+
+    def conceal_secret(self, provider: Resolved, refusal: Refusal) -> None:
+        """Take the provider's credential out of a refusal in its words: some services repeat a request's headers."""
+        try:
+            secret = self._credentials.secret(provider.credential) if provider.credential is not None else ""
+        except CredentialMissing:
+            return
+        if len(secret) < _SHORTEST_SECRET:
+            return
+        refusal.message = refusal.message.replace(secret, "***")
+        if secret in str(refusal.more):
+            refusal.more = None
 
     async def prepare_call(self, provider: Resolved, call: ProviderCall) -> tuple[str, dict[str, str]]:
         """URL and headers of the POST, the credential among them. Raises CredentialMissing."""
