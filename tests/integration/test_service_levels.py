@@ -10,10 +10,12 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from pointsman_cli.stack import envoy
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes, eventually
 from pointsman_testing.answered import answered
+from pointsman_testing.envoy_process import start_envoy
 from pointsman_testing.mock_providers import MockProvider
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import EngineProcess, Stack, StackFactory
@@ -198,3 +200,31 @@ async def test_an_answer_of_a_provider_is_judged_by_the_level_that_its_request_c
         assert (promise.service_class, promise.ttft_ms, promise.spilled_from) == ("interactive", 4000.0, "busy")
         assert each.ttft_ms is not None
         assert each.kept is (each.ttft_ms <= 4000.0)
+
+
+@pytest.mark.requirement("SLO-3")
+async def test_an_answer_of_a_provider_is_judged_behind_envoy_too(
+    two_pools: Stack, tmp_path: Path, processes: Processes
+) -> None:
+    adapter = processes.fork(
+        "pointsman-epp-adapter", env={**two_pools.env, "POINTSMAN_PORT": "0", "POINTSMAN_PROVIDERS": "true"}
+    )
+    await adapter.wait_ready()
+    url = next(str(line["url"]) for line in adapter.log_lines() if line["event"] == "serving")
+    document = envoy.document(("127.0.0.1", 0), [("127.0.0.1", int(url.rpartition(":")[2]))], [("127.0.0.1", 1)])
+    executable = await asyncio.to_thread(envoy.executable)
+    behind = await start_envoy(processes, executable, document, tmp_path)
+    body = {"model": "far", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "stream": True}
+    async with observing(two_pools.nats.url) as seen, aiohttp.ClientSession() as http:
+        ends = seen.listen(ResponseCompleted, ANY)
+
+        async def asked() -> bool:
+            async with http.post(f"{behind}/v1/chat/completions", json=body) as answer:
+                await answer.read()
+                return answer.status == 200
+
+        await eventually(asked, timeout=60)
+        await eventually(lambda: [each for each in ends if each.outcome == "ok"])
+    end = next(each for each in ends if each.outcome == "ok")
+    assert end.promise is not None
+    assert (end.promise.service_class, end.kept) == ("outside", False)

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from pointsman_console.domain.batch_rows import foresee_end, list_batch_rows
-from pointsman_contracts.batch import BatchRecord
+from pointsman_contracts.batch import BatchRecord, LineProblem
 
 HOUR_MS = 3_600_000
 RUNNING = BatchRecord(
@@ -40,3 +40,13 @@ def test_running_batches_come_first_and_one_that_will_expire_is_marked() -> None
     assert [found[name]["late"] for name in found] == [False, True, False]
     assert (found["batch_1"]["owner"], found["batch_1"]["share"], found["batch_1"]["done"]) == ("acme", 0.25, 25)
     assert found["batch_0"]["ends_ms"] is None
+
+
+def test_a_refused_batch_names_the_line_that_was_wrong() -> None:
+    problem = LineProblem(code="invalid_json_line", message="No JSON.", line=2)
+    document = list_batch_rows([replace(RUNNING, status="failed", problems=(problem,))], 0)
+    assert isinstance(document, dict)
+    assert isinstance(document["rows"], list)
+    [row] = document["rows"]
+    assert isinstance(row, dict)
+    assert row["problem"] == "Line 2: No JSON."

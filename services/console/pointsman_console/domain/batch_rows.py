@@ -36,8 +36,16 @@ def _row(batch: BatchRecord, now_ms: int) -> JsonValue:
         "expires_ms": batch.expires_ms,
         "ends_ms": ends_ms,
         "late": ends_ms is not None and ends_ms > batch.expires_ms,
-        "problem": batch.problems[0].message if batch.problems else None,
+        "problem": _problem(batch),
     }
+
+
+def _problem(batch: BatchRecord) -> str | None:
+    """The first one, with its line."""
+    if not batch.problems:
+        return None
+    first = batch.problems[0]
+    return first.message if first.line is None else f"Line {first.line}: {first.message}"
 
 
 def foresee_end(batch: BatchRecord, now_ms: int) -> int | None:

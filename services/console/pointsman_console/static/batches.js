@@ -37,7 +37,7 @@ function row(batch) {
     el("th", { scope: "row" }, batch.id),
     el("td", {}, progress),
     el("td", {}, ...end(batch)),
-    el("td", { class: "number" }, `${number(batch.done)} / ${number(batch.total)}`),
+    el("td", { class: "number" }, batch.total ? `${number(batch.done)} / ${number(batch.total)}` : "–"),
     el("td", { class: "number" }, number(batch.failed)),
     el("td", {}, batch.status.replace("_", " "), batch.problem ? el("p", { class: "soft small" }, batch.problem) : null),
     el("td", {}, batch.owner || "–"),

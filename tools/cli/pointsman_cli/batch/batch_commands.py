@@ -22,11 +22,20 @@ _SAID_EVERY_S: Final = 10.0
 _SHOWN: Final = 20
 _PIECE: Final = 65536
 _FIRST_LINE: Final = 8 * 2**20
+_AWAY_S: Final = 300.0
+"""How long a gateway may be away while a batch is followed: the batch outlives it."""
+_SERVER_ERROR: Final = 500
+_UNAUTHORIZED: Final = 401
 _NOTHING: Final[Mapping[str, Any]] = {}
+_POLL: Final = aiohttp.ClientTimeout(total=10)
+
+
+class Away(CommandError):
+    """The gateway doesn't answer, or not yet."""
 
 
 class BatchClient:
-    """The API of a gateway. Raises CommandError for its errors."""
+    """The API of a gateway. Raises CommandError for its errors, and Away while it can't answer."""
 
     def __init__(self, gateway: str, key: str | None, http: aiohttp.ClientSession) -> None:
         self._url: Final = f"{gateway.rstrip('/')}/v1"
@@ -72,12 +81,13 @@ async def run_file(
         wanted = {"input_file_id": stored["id"], "endpoint": endpoint, "completion_window": window}
         batch = await client.call("POST", "/batches", json=wanted)
         console.print(f"batch {batch['id']}", soft_wrap=True)
-        batch = await _followed(client, batch, console)
+        try:
+            batch = await _followed(client, batch, console)
+        except (asyncio.CancelledError, Away):
+            console.print(f"The batch goes on: pointsman batch status {batch['id']}", soft_wrap=True)
+            raise
         progress = BatchProgress.of(batch, time.time())
-        refused: Mapping[str, Any] = batch.get("errors") or _NOTHING
-        for problem in refused.get("data", ()):
-            where = "" if problem["line"] is None else f"line {problem['line']}: "
-            console.print(f"{where}{problem['message']}", soft_wrap=True)
+        _print_problems(batch, console)
         for found, to in ((batch["output_file_id"], answers), (batch["error_file_id"], errors)):
             if found is not None:
                 await client.download(found, to)
@@ -102,6 +112,18 @@ async def show_status(gateway: str, key: str | None, batch: str | None, console:
         made = moment(each["created_at"] * 1000)
         table.add_row(each["id"], made, BatchProgress.of(each, time.time()).words)
     console.print(table)
+    if batch is not None:
+        for what, file in (("answers", found[0]["output_file_id"]), ("errors", found[0]["error_file_id"])):
+            if file is not None:
+                console.print(f"{what}: {gateway.rstrip('/')}/v1/files/{file}/content", soft_wrap=True)
+        _print_problems(found[0], console)
+
+
+def _print_problems(batch: Mapping[str, Any], console: Console) -> None:
+    refused: Mapping[str, Any] = batch.get("errors") or _NOTHING
+    for problem in refused.get("data", ()):
+        where = "" if problem["line"] is None else f"line {problem['line']}: "
+        console.print(f"{where}{problem['message']}", soft_wrap=True)
 
 
 async def _followed(client: BatchClient, batch: dict[str, Any], console: Console) -> dict[str, Any]:
@@ -109,20 +131,29 @@ async def _followed(client: BatchClient, batch: dict[str, Any], console: Console
     bar = _bar(console) if console.is_terminal else None
     task: TaskID | None = None
     said_at = 0.0
+    away_since: float | None = None
     with bar or nullcontext():
         while True:
             progress = BatchProgress.of(batch, time.time())
             if progress.ended:
                 return batch
+            status = progress.status if away_since is None else "the gateway doesn't answer"
             if bar is not None:
                 if task is None:
-                    task = bar.add_task(progress.status, total=None)
-                bar.update(task, description=progress.status, completed=progress.done, total=progress.total or None)
+                    task = bar.add_task(status, total=None)
+                bar.update(task, description=status, completed=progress.done, total=progress.total or None)
             elif time.monotonic() - said_at >= _SAID_EVERY_S:
                 said_at = time.monotonic()
-                console.print(progress.words, soft_wrap=True)
+                console.print(progress.words if away_since is None else status, soft_wrap=True)
             await asyncio.sleep(LOOK_S)
-            batch = await client.call("GET", f"/batches/{batch['id']}")
+            try:
+                batch = await client.call("GET", f"/batches/{batch['id']}", timeout=_POLL)
+            except Away:
+                away_since = away_since or time.monotonic()
+                if time.monotonic() - away_since > _AWAY_S:
+                    raise
+            else:
+                away_since = None
 
 
 def _bar(console: Console) -> Progress:
@@ -150,8 +181,12 @@ def _endpoint_of(file: Path) -> str:
 def _check(status: int, document: Mapping[str, Any]) -> None:
     if status >= 400:
         error: Mapping[str, Any] = document.get("error") or _NOTHING
-        raise CommandError(f"the gateway answered {status}: {error.get('message', 'no reason given')}")
+        problem = f"the gateway answered {status}: {error.get('message', 'no reason given')}"
+        if status >= _SERVER_ERROR:
+            raise Away(problem)
+        advice = "Name the variable that has the key: --key env:NAME." if status == _UNAUTHORIZED else ""
+        raise CommandError(problem, advice)
 
 
-def _unreachable(url: str, error: Exception) -> CommandError:
-    return CommandError(f"{url} doesn't answer: {type(error).__name__}.", "Name the gateway with --gateway URL.")
+def _unreachable(url: str, error: Exception) -> Away:
+    return Away(f"{url} doesn't answer: {type(error).__name__}.", "Name the gateway with --gateway URL.")

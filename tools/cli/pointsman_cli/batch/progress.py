@@ -37,6 +37,9 @@ class BatchProgress(NamedTuple):
     @property
     def words(self) -> str:
         """E.g. `in_progress: 40 of 100 lines, 2 failed, about 0:01:30 left`."""
+        if not self.total:
+            # Its file isn't checked yet, or was refused.
+            return f"{self.status}: no line has run"
         text = f"{self.status}: {self.done:,} of {self.total:,} lines"
         if self.failed:
             text += f", {self.failed:,} failed"
