@@ -103,7 +103,8 @@ class Recording:
 
     async def _record(self) -> None:
         await self._caught_up.wait()
-        self._event_days = await self._feed.open_feed(from_the_beginning=self._anew)
+        place = await self._store.read_place()
+        self._event_days = await self._feed.open_feed(place, from_the_beginning=self._anew)
         self._anew = False
         try:
             await self._write_owed()
@@ -114,7 +115,7 @@ class Recording:
                     if self._judging is not None:
                         self._judging.publish_verdicts()
                     continue
-                kept = await self._store.keep_events(batch.entries)
+                kept = await self._store.keep_events(batch.entries, self._feed.place_after(batch))
                 await self._charge(kept.owed)
                 self._feed.acknowledge_batch(batch)
                 for subject, size, sequence in batch.unreadable:

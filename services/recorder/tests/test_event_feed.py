@@ -9,6 +9,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import NotFoundError
 
 from pointsman_recorder.adapters.event_feed import EventFeed
+from pointsman_recorder.adapters.event_table import ReadPlace
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.jetstream.events import Events
 from pointsman_testing.memory_nats import MemoryNats
@@ -23,10 +24,12 @@ class Server:
         self.created = datetime(2026, 1, 1, tzinfo=UTC)
         self.there = True
         self.away = True
+        self.last = ACKNOWLEDGED + 2
         self.started_at: list[int | None] = []
 
     async def make_event_stream(self) -> object:
-        return SimpleNamespace(config=SimpleNamespace(max_age=0), created=self.created)
+        state = SimpleNamespace(last_seq=self.last)
+        return SimpleNamespace(config=SimpleNamespace(max_age=0), created=self.created, state=state)
 
     async def jetstream(self) -> "Server":
         return self
@@ -54,14 +57,20 @@ class Server:
 
 
 async def open_twice(server: Server, *, made_anew: bool) -> int | None:
-    bus = SimpleNamespace(outside=MemoryNats().link(), process=SimpleNamespace(inbox="_INBOX.recorder"))
-    feed = EventFeed(cast("Events", server), cast("Bus", bus), "recorder")
+    """Where the consumer begins that the second of two processes makes: the first one is killed between the end of the
+    former consumer and the new one."""
+
+    def new_feed() -> EventFeed:
+        bus = SimpleNamespace(outside=MemoryNats().link(), process=SimpleNamespace(inbox="_INBOX.recorder"))
+        return EventFeed(cast("Events", server), cast("Bus", bus), "recorder")
+
+    kept = ReadPlace(server.created.isoformat(), ACKNOWLEDGED)
     with pytest.raises(TimeoutError):
-        await feed.open_feed(from_the_beginning=False)
+        await new_feed().open_feed(ReadPlace("", 0), from_the_beginning=False)
     server.away = False
     if made_anew:
         server.created = datetime(2026, 1, 2, tzinfo=UTC)
-    await feed.open_feed(from_the_beginning=False)
+    await new_feed().open_feed(kept, from_the_beginning=False)
     (started_at,) = server.started_at
     return started_at
 
@@ -69,6 +78,12 @@ async def open_twice(server: Server, *, made_anew: bool) -> int | None:
 async def test_a_consumer_that_could_not_be_made_again_at_once_goes_on_where_it_was() -> None:
     """Otherwise the recorder reads all events of the stream once more before it charges new ones."""
     assert await open_twice(Server(), made_anew=False) == ACKNOWLEDGED + 1
+
+
+async def test_a_stream_that_lost_its_events_meanwhile_is_read_from_its_beginning() -> None:
+    server = Server()
+    server.last = 3
+    assert await open_twice(server, made_anew=False) == 1
 
 
 async def test_a_stream_that_was_made_anew_meanwhile_is_read_from_its_beginning() -> None:

@@ -156,6 +156,35 @@ async def test_a_request_that_ended_or_was_forgotten_is_made_again(server_and_pu
     assert len(await reading) == 1
 
 
+async def test_a_server_that_says_nothing_is_not_a_stream_without_messages(
+    server_and_pull: tuple[Server, Pull], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server with the consumer may die while the connection is to another one: nobody answers the request then."""
+    monkeypatch.setattr("pointsman_recorder.adapters.pull.SILENT_S", 0.2)
+    server, pull = server_and_pull
+    pull.open("S", "c", 0)
+    reading = asyncio.ensure_future(pull.next_messages())
+    await eventually(lambda: server.asked)
+    with pytest.raises(Missed, match="silent"):
+        await reading
+
+
+async def test_a_server_that_lives_has_all_the_time_until_its_next_message(
+    server_and_pull: tuple[Server, Pull], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pointsman_recorder.adapters.pull.SILENT_S", 20.0)
+    server, pull = server_and_pull
+    pull.open("S", "c", 0)
+    reading = asyncio.ensure_future(pull.next_messages())
+    await eventually(lambda: server.asked)
+    for _ in range(3):
+        server.say("100 Idle Heartbeat")
+        await asyncio.sleep(0)
+    assert not reading.done()
+    server.give(1, 1)
+    assert len(await reading) == 1
+
+
 @pytest.fixture
 async def stream_and_link() -> AsyncIterator[tuple[Link, Link]]:
     nats = MemoryNats()

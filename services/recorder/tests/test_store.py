@@ -20,6 +20,7 @@ from pointsman_contracts.regret import RegretSum
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import FILE, Database
+from pointsman_recorder.adapters.event_table import ReadPlace
 from pointsman_recorder.adapters.event_text import packed, unpacked
 from pointsman_recorder.adapters.keys import earlier_key_of, key_of, time_of
 from pointsman_recorder.adapters.store import EventStore, StoreBounds
@@ -304,6 +305,21 @@ async def test_usage_that_a_failed_transaction_owed_isnt_owed(tmp_path: Path) ->
     assert await store.list_owed("", 10) == []
     kept = await store.keep_events([first])
     assert [each.key for each in await store.list_owed("", 10)] == [each.key for each in kept.owed]
+    await store.close()
+
+
+async def test_the_place_in_the_stream_is_that_of_the_events_that_are_kept(tmp_path: Path) -> None:
+    store = EventStore(Database(tmp_path), LONG)
+    broken = msgspec.structs.replace(event(2), regret=(_UNKEEPABLE,))
+    await store.keep_events([event(1)], ReadPlace("first", 20))
+    with pytest.raises(OverflowError):
+        await store.keep_events([broken], ReadPlace("first", 30))
+    await store.keep_events([event(1)], ReadPlace("first", 10))  # delivered again
+    await store.close()
+    store = EventStore(Database(tmp_path), LONG)
+    assert await store.read_place() == ReadPlace("first", 20)
+    await store.keep_events([event(3)], ReadPlace("made anew", 1))
+    assert await store.read_place() == ReadPlace("made anew", 1)
     await store.close()
 
 

@@ -1,9 +1,10 @@
-"""The stream of events, read by a durable consumer: what wasn't acknowledged comes again, also to the next process."""
+"""The stream of events, read by a durable consumer: what wasn't acknowledged comes again, also to the next process.
+
+The recorder's own place counts where the consumer's isn't known, because it was deleted and not made again."""
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Final, NamedTuple, Self
 
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -11,6 +12,7 @@ from nats.js.errors import NotFoundError
 
 from pointsman_contracts.subjects import EVENT_SUBJECTS
 from pointsman_recorder.adapters.event_headers import read_headers
+from pointsman_recorder.adapters.event_table import ReadPlace
 from pointsman_recorder.adapters.pull import BATCH, Place, Pull, place_of
 from pointsman_recorder.domain.entry import RecordedEvent, entry
 from pointsman_runtime.bus.bus import Bus
@@ -44,7 +46,7 @@ class Batch:
         self.unreadable: list[Unreadable] = []
         self.acknowledge = last[1].decode()
         """Subject of the acknowledgement."""
-        self.behind = place_of(last).following
+        self.sequence, _, _, self.behind = place_of(last)
 
     @classmethod
     async def from_messages(cls, messages: list[Raw]) -> Self:
@@ -83,32 +85,33 @@ class EventFeed:
         self._link = bus.outside
         self._durable = durable
         self._pull = Pull(bus.outside, f"{bus.process.inbox}.feed")
-        self._deleted: tuple[datetime | None, int] | None = None
-        """When the stream was made and the last event that was acknowledged, of a consumer that was deleted to be made
-        again. The server may fail in between."""
+        self._stream = ""
+        """See `ReadPlace.stream`."""
         events.on_connected(self._pull.renew_request)
 
-    async def open_feed(self, *, from_the_beginning: bool) -> float:
+    async def open_feed(self, kept: ReadPlace, *, from_the_beginning: bool) -> float:
         """Begin to read where the last process stopped; returns how many days the stream keeps an event.
 
-        `from_the_beginning`: read the whole stream, including events that were read before.
+        `kept`: the place up to which the store has everything. `from_the_beginning`: read the whole stream, including
+        events that were read before.
         """
         # The stream may be deleted by others; the loss of a server's store is noticed at the next connection.
         stream = await self._events.make_event_stream()
         js = await self._events.jetstream()
         after = delivered = 0
-        if self._deleted is not None and self._deleted[0] == stream.created and not from_the_beginning:
-            after = self._deleted[1]
+        self._stream = stream.created.isoformat() if stream.created is not None else ""
+        # A server that lost its store may number events anew in a stream of the same age.
+        if kept.stream == self._stream and kept.sequence <= stream.state.last_seq and not from_the_beginning:
+            after = kept.sequence
         found = False
         with suppress(NotFoundError):  # nothing has read it yet
             left = await js.consumer_info(EVENT_STREAM, self._durable)
             found = True
             if left.ack_floor is not None and not from_the_beginning:
-                after = left.ack_floor.stream_seq
+                after = max(after, left.ack_floor.stream_seq)
             # Messages in flight when a process died are delivered again only after `ack_wait`; with a new consumer they
             # come at once. Earlier versions acknowledged each event by itself.
             if from_the_beginning or left.num_ack_pending or left.config.ack_policy != AckPolicy.ALL:
-                self._deleted = stream.created, after
                 await js.delete_consumer(EVENT_STREAM, self._durable)
                 found = False
             elif left.delivered is not None:
@@ -124,7 +127,6 @@ class EventFeed:
                 max_ack_pending=4 * BATCH,
             )
             await js.add_consumer(EVENT_STREAM, wanted)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-        self._deleted = None
         self._pull.open(EVENT_STREAM, self._durable, delivered)
         return stream.config.max_age / _DAY_S if stream.config.max_age else _FOR_EVER_DAYS
 
@@ -132,6 +134,10 @@ class EventFeed:
         """The next events; None when none came for some seconds. Raises Missed: open it again."""
         messages = await self._pull.next_messages()
         return await Batch.from_messages(messages) if messages else None
+
+    def place_after(self, batch: Batch) -> ReadPlace:
+        """The place up to which everything is kept once the batch is."""
+        return ReadPlace(self._stream, batch.sequence)
 
     def acknowledge_batch(self, batch: Batch) -> None:
         """It is kept, and so is everything before it: it needn't come again."""

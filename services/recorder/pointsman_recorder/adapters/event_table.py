@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from pointsman_contracts.story import KeptEvent
 from pointsman_recorder.adapters.database import Database
@@ -22,6 +22,14 @@ _AT_ONCE: Final = 2000
 """Events that are deleted in one transaction."""
 _JUDGEMENTS: Final = 500
 """Events that are searched for a request: those of several seconds of a busy gateway."""
+
+
+class ReadPlace(NamedTuple):
+    """How far a stream was read."""
+
+    stream: str
+    """When it was made: one that was made anew has other numbers."""
+    sequence: int
 
 
 class EventTable:
@@ -55,6 +63,19 @@ class EventTable:
         kept = [(number, packed([each.body for each in block])) for number, block in blocks.items()]
         self._connection.executemany("INSERT INTO blocks (id, bodies) VALUES (?, ?)", kept)
         return entries
+
+    @property
+    def place(self) -> ReadPlace:
+        """See `EventStore.read_place`."""
+        rows: dict[str, str] = dict(self._connection.execute("SELECT name, value FROM progress").fetchall())
+        return ReadPlace(rows.get("events", ""), int(rows.get("event", "0")))
+
+    def move_place(self, place: ReadPlace) -> None:
+        """Remember how far the stream was read; an event that comes again moves nothing back."""
+        before = self.place
+        if place.stream != before.stream or place.sequence > before.sequence:
+            rows = [("events", place.stream), ("event", str(place.sequence))]
+            self._connection.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?)", rows)
 
     def _unknown(self, entries: Sequence[RecordedEvent]) -> Sequence[RecordedEvent]:
         """Without the events that an earlier version kept."""

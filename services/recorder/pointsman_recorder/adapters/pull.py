@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.link import Link
 from pointsman_runtime.bus.wire import Intake, Raw
+from pointsman_runtime.telling.lag import LAG
 
 BATCH: Final = 1024
 """Messages that are handed over at once, and that the server may send ahead."""
@@ -18,11 +19,18 @@ GATHER_S: Final = 0.2
 """Seconds that the first message of a batch waits for others: one transaction and one sync to disk serve them all."""
 LOOK_S: Final = 10.0
 """Seconds that a request for messages lives at the server; then the recorder makes another one."""
+HEARTBEAT_S: Final = 2.0
+"""How often the server says that it lives while it has no messages."""
+SILENT_S: Final = 6.0
+"""A server that says nothing for so long has forgotten the request, or is gone: the consumer may be on another server
+than the one that the connection is to."""
 _PLAIN_TOKENS: Final = 9
 """Tokens of an acknowledgement subject without a JetStream domain; with one there are two more before the stream."""
 _PENDING_NAME: Final = b"\r\nNats-Pending-Messages:"
 _ENDED: Final = ("404", "408")
 """Statuses of a request for messages that came to its end without all that it asked for."""
+_LIVES: Final = "100"
+"""Status of a heartbeat."""
 
 
 class Place(NamedTuple):
@@ -68,6 +76,8 @@ class Pull:
         self._enough = BATCH
         """Messages that wait for no others."""
         self._failure = ""
+        self._silence: asyncio.Timeout | None = None
+        """Runs while nothing is here."""
         self._some = asyncio.Event()
         self._full = asyncio.Event()
 
@@ -100,7 +110,7 @@ class Pull:
             self._full.set()
 
     async def next_messages(self) -> list[Raw]:
-        """The next messages in order; empty when none came for `LOOK_S`, or the server was away.
+        """The next messages in order; empty when none came for `LOOK_S`.
 
         Raises Missed, and what `Link.publish` raises.
         """
@@ -109,10 +119,12 @@ class Pull:
         self._ask_for_batch()
         if not self._taken and not self._failure:
             try:
-                async with asyncio.timeout(LOOK_S + 1.0):
+                async with asyncio.timeout(_silent_s()) as self._silence:
                     await self._some.wait()
             except TimeoutError:
-                self._asked = len(self._taken)
+                self._fail_pull("the server is silent")
+            finally:
+                self._silence = None
         if 0 < len(self._taken) < self._enough and not self._failure:
             try:
                 async with asyncio.timeout(GATHER_S):
@@ -138,8 +150,8 @@ class Pull:
         self._asked = max(self._asked, here)
         free = BATCH - self._asked
         if free >= BATCH // 2 or self._asked == here:
-            request = json.dumps({"batch": free, "expires": int(LOOK_S * 1e9)})
-            self._link.publish(self._ask_at, request.encode(), self._deliver_to)
+            request = {"batch": free, "expires": int(LOOK_S * 1e9), "idle_heartbeat": int(HEARTBEAT_S * 1e9)}
+            self._link.publish(self._ask_at, json.dumps(request).encode(), self._deliver_to)
             self._asked += free
 
     def _arrived(self) -> None:
@@ -151,7 +163,10 @@ class Pull:
         """The server's status message about a request for messages."""
         del subject, reply, payload
         status = message_headers.status(headers)
-        if status in _ENDED:
+        if status == _LIVES:
+            if self._silence is not None and not self._silence.expired():
+                self._silence.reschedule(asyncio.get_running_loop().time() + _silent_s())
+        elif status in _ENDED:
             left = message_headers.find(headers, _PENDING_NAME)
             self._asked = self._asked - int(left) if left is not None and left.isdecimal() else len(self._taken)
             self._some.set()
@@ -163,6 +178,10 @@ class Pull:
         self._failure = self._failure or words
         self._some.set()
         self._full.set()
+
+
+def _silent_s() -> float:
+    return SILENT_S + LAG.slack_s(asyncio.get_running_loop().time())
 
 
 def _delivery_of(message: Raw) -> int:

@@ -17,7 +17,7 @@ from pointsman_contracts.usage import LostSum, UsageQuery, UsageRecord
 from pointsman_recorder.adapters.attainment_table import AttainmentTable
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_gaps_table import EventGapsTable
-from pointsman_recorder.adapters.event_table import EventTable
+from pointsman_recorder.adapters.event_table import EventTable, ReadPlace
 from pointsman_recorder.adapters.regret_table import RegretTable
 from pointsman_recorder.adapters.usage_table import UsageTable
 from pointsman_recorder.domain.attainment_row import AttainmentAnswer
@@ -70,12 +70,15 @@ class EventStore:
         self._gaps = EventGapsTable(database)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
-    async def keep_events(self, entries: Sequence[RecordedEvent]) -> KeptBatch:
-        """Keep events, each once; the usage of those that end a request is owed to the ledger from then on."""
+    async def keep_events(self, entries: Sequence[RecordedEvent], place: ReadPlace | None = None) -> KeptBatch:
+        """Keep events, each once; the usage of those that end a request is owed to the ledger from then on. With them,
+        everything up to `place` is kept."""
 
         def keep() -> KeptBatch:
             with self._transaction():
                 new = self._events.add_entries(entries)
+                if place is not None:
+                    self._events.move_place(place)
                 self._gaps.note_events(new)
                 owed = self._usage.owe_records([owed for entry in new for owed in entry.owed])
                 self._regret.add_rows([(entry.judge, row) for entry in new if entry.regret for row in entry.regret])
@@ -84,6 +87,10 @@ class EventStore:
             return KeptBatch(len(new), len(entries) - len(new), owed, new)
 
         return await self._run(keep)
+
+    async def read_place(self) -> ReadPlace:
+        """Everything in the stream of events up to here is kept."""
+        return await self._run(lambda: self._events.place)
 
     async def list_owed(self, after: str, at_most: int) -> list[Owed]:
         """See `UsageTable.list_owed`."""
