@@ -4,12 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+import nats
 import pytest
 
 from pointsman_recorder.adapters.confirmations import Confirmations, NotWritten
 from pointsman_recorder.adapters.pull import BATCH, Missed, Pull, place_of
+from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.link import Link
-from pointsman_testing import eventually
+from pointsman_testing import NatsServer, eventually
 from pointsman_testing.memory_nats import MemoryNats
 
 ASK = "$JS.API.CONSUMER.MSG.NEXT.S.c"
@@ -183,6 +185,29 @@ async def test_a_server_that_lives_has_all_the_time_until_its_next_message(
     assert not reading.done()
     server.give(1, 1)
     assert len(await reading) == 1
+
+
+async def test_messages_that_went_to_a_lost_connection_are_missed_without_a_later_one(nats_server: NatsServer) -> None:
+    """The ledger gets no later message while the recorder waits until it has read the last one there."""
+    client = await nats.connect(nats_server.url)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    js = client.jetstream()  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    await js.add_stream(name="MISSED", subjects=["missed"])  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    consumer = await js.pull_subscribe("missed", "c", "MISSED")  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    connection = Connection([nats_server.url], name="recorder")
+    connection.open()
+    await eventually(lambda: connection.connected)
+    pull = Pull(connection, "missed-by-pull")
+    pull.open("MISSED", "c", 0)
+    for _ in range(2):
+        await js.publish("missed", b"x")
+    await consumer.fetch(2)  # what the server sent to the connection that was
+    with pytest.raises(Missed, match="up to 2, not all"):
+        async with asyncio.timeout(60):
+            await pull.next_messages()
+    pull.close()
+    await connection.close()
+    await js.delete_stream("MISSED")
+    await client.close()
 
 
 @pytest.fixture

@@ -31,6 +31,8 @@ _ENDED: Final = ("404", "408")
 """Statuses of a request for messages that came to its end without all that it asked for."""
 _LIVES: Final = "100"
 """Status of a heartbeat."""
+_LAST_NAME: Final = b"\r\nNats-Last-Consumer:"
+"""In a heartbeat: the number of the consumer's last delivery."""
 
 
 class Place(NamedTuple):
@@ -141,7 +143,7 @@ class Pull:
         self._delivered += len(taken)
         # Numbers of deliveries have no gaps: where the last one is another, a message was lost on its way.
         if taken and (last := _delivery_of(taken[-1])) != self._delivered:
-            raise Missed(f"of the consumer's messages up to {last}, not all arrived")
+            raise Missed(_not_all(last))
         return taken
 
     def _ask_for_batch(self) -> None:
@@ -164,6 +166,11 @@ class Pull:
         del subject, reply, payload
         status = message_headers.status(headers)
         if status == _LIVES:
+            # A message that went to a lost connection shows here, or by a later message, which may never come: the
+            # ledger gets none while the recorder waits until it has read the last one.
+            last = message_headers.find(headers, _LAST_NAME)
+            if last is not None and last.isdecimal() and int(last) > self._delivered + len(self._taken):
+                self._fail_pull(_not_all(last))
             if self._silence is not None and not self._silence.expired():
                 self._silence.reschedule(asyncio.get_running_loop().time() + _silent_s())
         elif status in _ENDED:
@@ -178,6 +185,10 @@ class Pull:
         self._failure = self._failure or words
         self._some.set()
         self._full.set()
+
+
+def _not_all(last: int | str) -> str:
+    return f"of the consumer's messages up to {last}, not all arrived"
 
 
 def _silent_s() -> float:
