@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import pytest
@@ -276,3 +277,18 @@ def test_as_many_messages_of_others_as_were_missed_prove_nothing() -> None:
     world.send(1)
     world.wait(10.0)
     assert world.missing() == 0
+
+
+def test_no_end_of_an_answer_is_given_for_a_report_that_is_lost() -> None:
+    held = HeldEvents(1)
+    done: list[int] = []
+    for number in (1, 2):
+        message = event(number)
+        held.await_message(message[1], partial(done.append, number))
+        held.keep_unsent([message], 0.0)
+    assert held.lost["too_many"] == 1
+    assert done == []
+    [sent] = held.take_unsent(10, 1000, 0.0)
+    held.note_sent([sent], 0.0)
+    held.confirm_event("0", 1, 0.0)
+    assert done == [2]

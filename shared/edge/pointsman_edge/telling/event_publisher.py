@@ -45,7 +45,7 @@ class EventBus(Protocol):
         ...
 
     def await_event(self, message: Message, *route: str, done: Callable[[], None]) -> None:
-        """Write an event that was just published at once, and call `done` when the stream has it, or it is lost."""
+        """Write an event that was just published at once, and call `done` once the stream has it."""
         ...
 
 

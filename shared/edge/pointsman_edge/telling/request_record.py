@@ -58,7 +58,7 @@ class RequestRecord:
     confidence: AnswerConfidence | None = None
     """The confidence of the answer that the client gets."""
     reported: Callable[[], None] | None = None
-    """Called once the stream has the end of a batch's line, or the end is lost; None for any other request."""
+    """Called once the stream has the end of a batch's line, or can't take one so large; None for any other request."""
     makeshift = False
     """The client gets an answer that isn't confident, because no larger model answered."""
     unused: tuple[UnusedAnswer, ...] = ()

@@ -213,7 +213,7 @@ class Bus:
         self.outside.hasten()
 
     def await_event(self, message: Message, *route: str, done: Callable[[], None]) -> None:
-        """Write an event that was just published at once, and call `done` when the stream has it, or it is lost."""
+        """Write an event that was just published at once, and call `done` once the stream has it."""
         channel = self._channels.get((type(message), *route)) or self._channel(type(message), route)
         source, sequence = getattr(message, "source", None), getattr(message, "sequence", None)
         self.outside.await_event(f"{channel.event_head}{source}:{sequence}\r\n\r\n", done)

@@ -73,7 +73,7 @@ class EventKeeper:
         return [(position, f"{self._reply_to}{first + position}") for position in asking]
 
     def await_event(self, headers: str, done: Callable[[], None]) -> None:
-        """Call `done` once the event with this header block, which was just published, is stored or lost; at once where
+        """Call `done` once the event with this header block, which was just published, is stored; at once where
         nothing is known about events that were sent."""
         if self._confirming:
             self.held.await_message(headers, done)

@@ -93,7 +93,7 @@ class HeldEvents:
         self._window = PROBE
         self._confirmed_at = -math.inf
         self._awaited: Final[dict[str, Callable[[], None]]] = {}
-        """Called once a message is stored or lost, by its header block."""
+        """Called once a message is stored, by its header block."""
         self._losses: Final[dict[tuple[str, str], LostEvents]] = {}
         """By subject and source."""
         self._lost_at = -math.inf
@@ -111,7 +111,7 @@ class HeldEvents:
         return len(self._unsent)
 
     def await_message(self, headers: str, done: Callable[[], None]) -> None:
-        """Call `done` once the held message with these headers is stored, or lost, which `take_losses` tells."""
+        """Call `done` once the held message with these headers is stored; never if it is lost."""
         self._awaited[headers] = done
 
     def keep_unsent(self, messages: Sequence[Message], now: float) -> None:
@@ -282,7 +282,7 @@ class HeldEvents:
         self._lost_at = now
         self.lost[why] += 1
         self._note(message)
-        self._end_wait(message)
+        self._awaited.pop(message[1], None)
 
     def _end_wait(self, message: Message) -> None:
         done = self._awaited.pop(message[1], None)
