@@ -13,6 +13,7 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.session import RequestSession, SessionMoved, SessionTurn
 from pointsman_plugins.scheduling.fleet import MATCHED
+from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.telling.logs import Log
@@ -64,27 +65,18 @@ class SessionReporter:
         self._metrics.session_turns.labels(pool, place).inc()
         turn = _turn_of(told, seen, (move, why))
         if move and seen.last_worker is not None:
-            self._publish(
-                SessionMoved(
-                    request_id=journey.request_id,
-                    source=self._bus.process.instance,
-                    sequence=next(self._sequences[pool]),
-                    at_ms=told.at_ms,
-                    edge=journey.edge,
-                    pool=pool,
-                    session=RequestSession.from_facts(facts.session or "", facts.attributes),
-                    turn=turn.number,
-                    tenant=turn.tenant,
-                    model=journey.model,
-                    last_worker=seen.last_worker,
-                    worker=change.worker,
-                    reason=move,
-                    why=why,
-                    continued_tokens=turn.continued_tokens,
-                    cached_tokens=outcome.cached_tokens,
-                    gap_ms=turn.gap_ms,
-                ),
-                told.traceparent,
+            self._publish_move(
+                (journey.edge, journey.request_id),
+                seen,
+                pool=pool,
+                at_ms=told.at_ms,
+                session=RequestSession.from_facts(facts.session or "", facts.attributes),
+                tenant=turn.tenant,
+                model=journey.model,
+                engines=(seen.last_worker, change.worker),
+                place=(move, why),
+                cached_tokens=outcome.cached_tokens,
+                traceparent=told.traceparent,
             )
         return turn
 
@@ -115,26 +107,16 @@ class SessionReporter:
             return
         seen = change.seen
         self._metrics.session_turns.labels(pool.pool, FAILED).inc()
-        self._publish(
-            SessionMoved(
-                request_id=event.request_id,
-                source=self._bus.process.instance,
-                sequence=next(self._sequences[pool.pool]),
-                at_ms=time.time_ns() // 1_000_000,
-                edge=event.source,
-                pool=pool.pool,
-                session=session,
-                turn=seen.number,
-                tenant="" if event.identity is None else event.identity.tenant,
-                model=event.model or "",
-                last_worker=change.last_worker,
-                worker=change.worker,
-                reason=FAILED,
-                why=f"{change.last_worker} didn't answer",
-                continued_tokens=seen.continued_tokens,
-                gap_ms=_ms(seen.gap_s),
-            ),
-            None,
+        self._publish_move(
+            request,
+            seen,
+            pool=pool.pool,
+            at_ms=time.time_ns() // 1_000_000,
+            session=session,
+            tenant="" if event.identity is None else event.identity.tenant,
+            model=event.model or "",
+            engines=(change.last_worker, change.worker),
+            place=(FAILED, f"{change.last_worker} didn't answer"),
         )
 
     def _forecast(self, pool: PoolScheduler, event: ResponseCompleted) -> ReturnForecast:
@@ -148,9 +130,44 @@ class SessionReporter:
             return NO_FORECAST
         return ReturnForecast(kept_for_s, room.room.returns.find_half_back_s(flow))
 
-    def _publish(self, event: SessionMoved, traceparent: str | None) -> None:
+    def _publish_move(
+        self,
+        request: RequestKey,
+        seen: TurnSeen,
+        *,
+        pool: str,
+        at_ms: int,
+        session: RequestSession,
+        tenant: str,
+        model: str,
+        engines: tuple[str, str],
+        place: tuple[str, str],
+        cached_tokens: int = 0,
+        traceparent: str | None = None,
+    ) -> None:
+        """`engines`: the last one and the one from now on. `place`: as of `explain_place`."""
+        edge, request_id = request
+        event = SessionMoved(
+            request_id=request_id,
+            source=self._bus.process.instance,
+            sequence=next(self._sequences[pool]),
+            at_ms=at_ms,
+            edge=edge,
+            pool=pool,
+            session=session,
+            turn=seen.number,
+            tenant=tenant,
+            model=model,
+            last_worker=engines[0],
+            worker=engines[1],
+            reason=place[0],
+            why=place[1],
+            continued_tokens=seen.continued_tokens,
+            cached_tokens=cached_tokens,
+            gap_ms=_ms(seen.gap_s),
+        )
         try:
-            self._bus.publish(event, event.pool, traceparent=traceparent)
+            self._bus.publish(event, pool, traceparent=traceparent)
         except BusError as error:
             self._metrics.unpublished.labels(SessionMoved.__name__).inc()
             _log.debug("unpublished", reason=str(error))

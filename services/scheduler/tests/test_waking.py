@@ -23,10 +23,17 @@ class Pool:
             self.start(name)
             self.set(name, "asleep")
 
-    def start(self, name: str, boot_id: str = "1") -> None:
+    def start(self, name: str, boot_id: str = "1", role: str = "both") -> None:
         self.fleet.register(
             WorkerRegistration(
-                worker=name, pool="p", url=f"http://{name}", boot_id=boot_id, agent="a", version="1", registered_ms=0
+                worker=name,
+                pool="p",
+                url=f"http://{name}",
+                boot_id=boot_id,
+                agent="a",
+                version="1",
+                registered_ms=0,
+                role=role,
             )
         )
 
@@ -159,3 +166,24 @@ def test_engines_that_may_get_requests_are_counted(
     pool.fleet.refresh(0.0)
     assert count_endpoints(pool.fleet, 0.0, waking=False) == off
     assert count_endpoints(pool.fleet, 0.0, waking=True) == on
+
+
+@pytest.mark.parametrize("prefill", ["serving", "asleep", "not_ready"])
+def test_engines_that_only_compute_prompts_answer_no_request_and_are_not_woken(prefill: str) -> None:
+    pool = Pool()
+    for name, role, state in (("a-prefill", "prefill", prefill), ("b-decode", "decode", "asleep")):
+        pool.start(name, role=role)
+        pool.set(name, state)
+    assert count_endpoints(pool.fleet, 0.0, waking=True) == (0, 1)
+    assert count_endpoints(pool.fleet, 0.0, waking=False) == (0, 1)
+    assert pool.choose(0.0) == (["b-decode"], [])
+    pool.set("b-decode", "serving")
+    assert count_endpoints(pool.fleet, 0.0, waking=True)[0] > 0
+
+
+def test_an_engine_of_an_unknown_role_is_woken() -> None:
+    pool = Pool()
+    pool.start("a", role="something-new")
+    pool.set("a", "asleep")
+    assert count_endpoints(pool.fleet, 0.0, waking=True) == (0, 1)
+    assert pool.choose(0.0) == (["a"], [])

@@ -22,16 +22,23 @@ def may_serve(fleet: Fleet, worker: Worker, name: str, now: float) -> bool:
     )
 
 
+def answers(worker: Worker) -> bool:
+    """Whether requests end at the worker: engines that only compute prompts or encode answer none. One whose role isn't
+    known is taken to."""
+    return bool(worker.roles & DECODE) or not worker.roles
+
+
 def count_endpoints(fleet: Fleet, now: float, *, waking: bool) -> tuple[int, int]:
-    """Workers that may get requests, and those that sleep. `waking`: those that sleep can be woken. Then workers that
-    aren't ready or can't be reached don't count while another one sleeps: the one that is woken will serve. Otherwise
-    they do, because a signal that is bad for all has more likely failed than all engines."""
+    """Workers that may answer requests, and those that would if they didn't sleep. `waking`: those that sleep can be
+    woken. Then workers that aren't ready or can't be reached don't count while another one sleeps: the one that is
+    woken will serve. Otherwise they do, because a signal that is bad for all has more likely failed than all
+    engines."""
     workers = fleet.workers
     if fleet.all_eligible(now):
         return len(workers), 0
-    states = [worker.state for worker in workers]
+    states = [worker.state for worker in workers if answers(worker)] or [worker.state for worker in workers]
     asleep = states.count("asleep")
     if not asleep:
-        return len(workers), 0
+        return len(states), 0
     out = _NOT_SERVING if waking else _LEAVING
     return sum(state not in out for state in states), asleep

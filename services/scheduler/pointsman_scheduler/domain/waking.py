@@ -13,6 +13,7 @@ from msgspec import Struct
 from pointsman_contracts.demand import wake_pause_s
 from pointsman_core.config.flow_control import Wake
 from pointsman_plugins.scheduling.worker import Worker
+from pointsman_scheduler.domain.serving import answers
 
 ORDER_AGAIN_S: Final = 1.0
 """Messages get lost."""
@@ -59,7 +60,10 @@ class WakeOrders:
         asleep = [
             worker
             for worker in known.values()
-            if worker.state == "asleep" and worker.name not in self._orders and self._retry_at(worker.name) <= now
+            if worker.state == "asleep"
+            and answers(worker)
+            and worker.name not in self._orders
+            and self._retry_at(worker.name) <= now
         ]
         asleep.sort(key=lambda worker: (_why_not(worker) != "", self._count(worker.name)))
         for worker in asleep[: max(0, wanted - len(self.pending))]:
