@@ -22,14 +22,14 @@ from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.announcer import DecisionPublisher
-from pointsman_scheduler.domain.flow_control import Unserved
+from pointsman_scheduler.domain.flow_control import Drop, Unserved
 from pointsman_scheduler.domain.late_binding import TELL_AGAIN_MS, Because, Bound
 from pointsman_scheduler.domain.lateness import refuse_late
 from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.foreseen_times import time_in_stages
+from pointsman_scheduler.foreseen_times import in_time_left, time_in_stages
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
 
@@ -74,6 +74,9 @@ class Chooser:
             facts, passed_ms = journey.request, time_in_stages(journey) + queued_s * 1000.0
             self._metrics.late.labels(name, facts.slo_class, "refused").inc()
             return hop.refuse(refuse_late(facts, passed_ms + bound.predicted_ms))
+        if bound is not None and bound.because is Because.EXPIRED:
+            self._metrics.of(name).count_drop(Drop.EXPIRED.name.lower())
+            return hop.refuse(Drop.EXPIRED.build_refusal(policy.flow_control.settings.ttl))
         began = time.perf_counter()
         pool = self._pools.of(name)
         if journey.request.block_tokens != pool.block_tokens and journey.request.blocks:
@@ -262,10 +265,7 @@ def _fitting(journey: Journey, block_tokens: int) -> Journey:
 
 
 def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleRequest:
-    facts = journey.request
-    if facts.slo_ttft_ms is not None and facts.is_promised:
-        left_ms = facts.slo_ttft_ms - time_in_stages(journey) - queued_s * 1000.0
-        facts = facts.changed(slo_ttft_ms=max(1.0, left_ms))
+    facts = in_time_left(journey, queued_s)
     return ScheduleRequest(
         request_id=journey.request_id,
         facts=facts,

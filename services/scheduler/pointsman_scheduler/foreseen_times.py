@@ -10,6 +10,7 @@ from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_delay.foresight import EngineSight, Foreseen, foresee
 from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.worker import Worker
+from pointsman_scheduler.domain.late_binding.slack import MARGIN
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.serving import may_serve
@@ -28,6 +29,15 @@ def time_in_stages(journey: Journey) -> float:
     return sum([report.took_ms for report in journey.trail])
 
 
+def in_time_left(journey: Journey, queued_s: float) -> RequestFacts:
+    """The request's facts, with the part of its promised time that is left after `queued_s` in flow control."""
+    facts = journey.request
+    if facts.slo_ttft_ms is None or not facts.is_promised:
+        return facts
+    left_ms = facts.slo_ttft_ms - time_in_stages(journey) - queued_s * 1000.0
+    return facts.changed(slo_ttft_ms=max(1.0, left_ms))
+
+
 def serving_engines(pool: PoolScheduler, name: str, now: float) -> list[Worker]:
     """The workers that answer, are healthy, and aren't known to lack this model or adapter."""
     fleet = pool.fleet
@@ -39,6 +49,17 @@ def plans_by_slack(policy: Policy, facts: RequestFacts) -> bool:
     """Whether late binding, rather than flow control, holds a request with these facts back."""
     late = policy.late_binding
     return late is not None and facts.stream and facts.workers is None and late.delays.best.model.was_trusted
+
+
+def is_foreseen_in_time(pool: PoolScheduler, policy: Policy, facts: RequestFacts, name: str, now: float) -> bool:
+    """Whether a request for this model has its first token within its level's time from now, if it waits for its engine
+    only. False where that isn't known."""
+    engines = serving_engines(pool, name, now)
+    if not engines:
+        return False
+    output = float(facts.max_output_tokens or 0)
+    foreseen = foresee_in_pool(pool=pool, policy=policy, engines=engines, facts=facts, output=output, now=now)
+    return foreseen is not None and foreseen.times.first_token_ms * (1.0 + MARGIN) <= (facts.slo_ttft_ms or 0.0)
 
 
 def foresee_in_pool(

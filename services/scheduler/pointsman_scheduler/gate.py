@@ -2,6 +2,7 @@
 leaves."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -33,7 +34,7 @@ from pointsman_scheduler.domain.flow_control import (
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.domain.serving import count_endpoints
-from pointsman_scheduler.foreseen_times import plans_by_slack
+from pointsman_scheduler.foreseen_times import in_time_left, is_foreseen_in_time, plans_by_slack
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
 
@@ -89,6 +90,8 @@ class _Queue:
         fleet.refresh(now)
         endpoints, asleep = count_endpoints(fleet, now, waking=self.flow.policy.settings.wake.enabled)
         saturation = self.flow.policy.detector.saturation(fleet, now) if endpoints else 0.0
+        if self.pool.binder.is_overfull:
+            saturation = math.inf
         self.capacity = capacity = Capacity(endpoints, saturation, asleep)
         self._passing = None
         self._measured_at = now
@@ -192,6 +195,8 @@ class Gate:
             return self._binding.decide(journey, hop, 0.0)
         if queue.lets_pass(journey.request.priority, now) or queue.pool.known_bad(now):
             return self._binding.decide(journey, hop, 0.0)
+        if journey.request.is_promised and self._is_in_time(queue, journey, now):
+            return self._binding.decide(journey, hop, 0.0)
         outcome = flow.offer_request(_item(journey, hop, now), now, queue.capacity)
         if isinstance(outcome, Dispatch):
             return self._binding.decide(journey, hop, 0.0)
@@ -215,6 +220,14 @@ class Gate:
             return False
         waits = plans_by_slack(policy, journey.request)
         return waits and not queue.flow.has_above(journey.request.priority)
+
+    def _is_in_time(self, queue: _Queue, journey: Journey, now: float) -> bool:
+        """Whether the request keeps its service level if it waits for its engine only: then flow control doesn't hold
+        it either, since it would be late behind those that are late already."""
+        target, pool = journey.target, queue.pool
+        if target is None or not self._waits_for_engine(queue, journey):
+            return False
+        return is_foreseen_in_time(pool, pool.policies[-1], in_time_left(journey, 0.0), target.model, now)
 
     def changed(self, pool: PoolScheduler) -> None:
         """The pool's workers reported, came, left or failed."""

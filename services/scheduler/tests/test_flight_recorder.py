@@ -34,7 +34,9 @@ READ_ONLY = {
         "edge_gone", "put", "confirm", "take_off", "drop_requests_on", "set_observers", "find_reservation",
         "reservations_of", "ended", "ended_before", "doubtful", "end_earlier_decisions",
     },
-    "binder": {"counts", "holds", "put", "silent", "look_at", "bind", "worker_of", "waiting", "count_peers"},
+    "binder": {
+        "counts", "holds", "put", "silent", "look_at", "bind", "is_overfull", "worker_of", "waiting", "count_peers",
+    },
     "index": {
         "join", "describe", "lay_out", "forget", "cleared", "match", "write", "confirm", "retract", "stored", "removed",
         "retold", "sweep", "memory", "bits", "thawed", "held", "has_reports", "find_reporters", "add_answer",

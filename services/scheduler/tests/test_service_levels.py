@@ -98,10 +98,12 @@ class World:
         *,
         request_id: str = "r1",
         spent_ms: float = 0.0,
+        stream: bool = False,
     ) -> RecordedHop[Journey]:
         facts = RequestFacts(
-            api="chat.completions", prompt_tokens=4096, slo_ttft_ms=ttft_ms, slo_class="interactive", slo_late=late
-        )
+            api="chat.completions", stream=stream, prompt_tokens=4096, slo_ttft_ms=ttft_ms, slo_class="interactive",
+            slo_late=late,
+        )  # fmt: skip
         journey = builders.journey(
             "scheduler", request_id=request_id, model="slow", target=SLOW, request=facts, alternatives=alternatives
         )
@@ -113,6 +115,10 @@ class World:
         hop = RecordedHop(journey)
         hop.finish(self.gate.enter(journey, hop))
         return hop
+
+    def waiting(self) -> int:
+        """Requests that flow control holds."""
+        return sum(figures.requests for _, figures in self.gate.figures())
 
     def late(self, outcome: str) -> float:
         labels = {"pool": "slow", "class": "interactive", "outcome": outcome}
@@ -206,3 +212,16 @@ async def test_a_request_whose_time_runs_out_in_the_queue_is_refused_then() -> N
     refused = hop.sent[1]
     assert isinstance(refused, Rejection)
     assert (refused.status, refused.code) == (429, "slo_unattainable")
+
+
+@pytest.mark.requirement("SLO-4")
+async def test_while_others_wait_a_request_in_time_waits_for_its_engine_only_and_a_late_one_behind_them() -> None:
+    world = World(max_requests=1)
+    world.teach("slow", 400.0, 1.0)
+    assert decision(world.ask(None, request_id="first")).target == SLOW
+    assert isinstance(world.ask(None, request_id="without", stream=True).sent[0], Parked)
+    assert world.waiting() == 1
+    world.ask(20_000.0, request_id="in-time", stream=True)
+    assert world.waiting() == 1
+    assert isinstance(world.ask(800.0, request_id="late", stream=True).sent[0], Parked)
+    assert world.waiting() == 2

@@ -98,18 +98,20 @@ def test_only_a_class_below_its_weight_s_share_is_lifted(got: dict[str, tuple[fl
 class Engine(OneEngine):
     """One engine that keeps the answers and refusals of its requests."""
 
-    def __init__(self, believed_slower: float = 1.0) -> None:
-        super().__init__({}, believed_slower)
+    def __init__(self, believed_slower: float = 1.0, ttl: str = "20s") -> None:
+        super().__init__({}, believed_slower, ttl)
         self.came: dict[str, float] = {}
         self.first: dict[str, float] = {}
         """When the first token of each came, in seconds."""
         self.refused: dict[str, float] = {}
         """The predicted milliseconds of each one refused."""
         self.tokens: dict[str, int] = {}
+        self.expired: dict[str, float] = {}
+        """When each one was refused that had waited too long, in seconds."""
 
-    def offer(self, tokens: int, ttft_ms: float, level: str = "chat") -> None:
+    def offer(self, tokens: int, ttft_ms: float, level: str = "chat", late: str = "refuse") -> None:
         request = self.bench.request(
-            prompt_tokens=tokens, slo_ttft_ms=ttft_ms, slo_class=level, slo_late="refuse", max_output_tokens=1
+            prompt_tokens=tokens, slo_ttft_ms=ttft_ms, slo_class=level, slo_late=late, max_output_tokens=1
         )
         self.came[request.request_id] = self.bench.now
         if not isinstance(self.bench.pool.decide(request, self.bench.now, 1, self.bench.policy), Postponed):
@@ -119,6 +121,8 @@ class Engine(OneEngine):
     def take_bound(self, bound: Bound) -> None:
         if bound.because is Because.LATE:
             self.refused[bound.request.request_id] = bound.predicted_ms
+        elif bound.because is Because.EXPIRED:
+            self.expired[bound.request.request_id] = self.bench.now
         else:
             super().take_bound(bound)
 
@@ -149,6 +153,43 @@ def test_each_request_is_answered_or_refused_once_and_a_refused_one_was_predicte
     assert engine.first.keys() | engine.refused.keys() == promised.keys()
     assert not engine.first.keys() & engine.refused.keys()
     assert all(predicted > promised[name] for name, predicted in engine.refused.items())
+
+
+@pytest.mark.requirement("SLO-2")
+@settings(max_examples=25, deadline=None)
+@given(ARRIVALS)
+def test_a_request_that_is_served_late_is_refused_only_once_it_has_waited_as_long_as_any_may(
+    arrivals: list[tuple[int, float, float]],
+) -> None:
+    engine = Engine(ttl="1s")
+    due: dict[str, float] = {}
+    for tokens, gap_ms, ttft_ms in arrivals:
+        engine.run(engine.bench.now + gap_ms / 1000.0)
+        engine.offer(tokens, ttft_ms, late="serve")
+        due[next(reversed(engine.came))] = engine.bench.now + ttft_ms / 1000.0
+    engine.run(math.inf)
+    assert not engine.refused
+    assert engine.first.keys() | engine.expired.keys() == due.keys()
+    assert not engine.first.keys() & engine.expired.keys()
+    for name, at in engine.expired.items():
+        assert at >= engine.came[name] + 1.0
+        assert at > due[name]
+
+
+def test_a_pool_is_overfull_while_as_many_requests_as_engines_would_be_late() -> None:
+    engine = Engine()
+    binder = engine.bench.pool.binder
+    for _ in range(2):
+        engine.offer(5000, 300.0, late="serve")  # 115 ms each
+    engine.run(0.06 + engine.bench.now)
+    assert not binder.is_overfull
+    for _ in range(4):
+        engine.offer(5000, 300.0, late="serve")
+    engine.run(0.06 + engine.bench.now)
+    assert binder.is_overfull
+    engine.run(math.inf)
+    assert len(engine.first) == 6
+    assert not binder.is_overfull
 
 
 @settings(max_examples=20, deadline=None)

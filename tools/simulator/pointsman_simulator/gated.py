@@ -48,7 +48,7 @@ class GatedPolicy:
         if self._bypasses and arrival.promise is not None:
             return self._inner.choose(arrival)
         capacity = self._measure(now)
-        if self._flow.lets_pass(0, now / 1000.0, capacity):
+        if self._flow.lets_pass(0, now / 1000.0, capacity) or self._inner.is_foreseen_in_time(arrival):
             return self._inner.choose(arrival)
         ttft_ms = None if arrival.promise is None else arrival.promise.ttft_ms
         item = Item(
@@ -88,12 +88,13 @@ class GatedPolicy:
     def _measure(self, now: float) -> Capacity:
         fleet = self._pool.fleet
         fleet.refresh(now / 1000.0)
-        return Capacity(len(fleet.workers), self._policy.detector.saturation(fleet, now / 1000.0))
+        full = math.inf if self._pool.binder.is_overfull else self._policy.detector.saturation(fleet, now / 1000.0)
+        return Capacity(len(fleet.workers), full)
 
 
 def _as_of(arrival: Arrival, now: float, load: Load) -> Arrival:
     return Arrival(
         request=arrival.request, at=now, prompt_tokens=arrival.prompt_tokens, blocks=arrival.blocks, load=load,
         lora=arrival.lora, max_tokens=arrival.max_tokens, streamed=arrival.streamed, session=arrival.session,
-        promise=arrival.promise,
+        promise=arrival.promise, queued_ms=now - arrival.at,
     )  # fmt: skip

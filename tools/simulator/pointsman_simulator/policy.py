@@ -41,6 +41,8 @@ class Arrival:
     """The conversation, or the run of an agent, that it belongs to, where its header names it."""
     promise: ServicePromise | None = None
     """Its service level."""
+    queued_ms: float = 0.0
+    """Before it was given to the policy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pointsman_contracts.journey import FactsChanges, RequestFacts
+from pointsman_contracts.message import Blob
 from pointsman_contracts.priority import BATCH_PRIORITY
 from pointsman_contracts.service_level import SERVE, ServicePromise
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_scheduler.domain.late_binding import Because
+from pointsman_scheduler.domain.late_binding import REFUSING
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
+from pointsman_scheduler.foreseen_times import is_foreseen_in_time, plans_by_slack
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.one_scheduler import OneScheduler, hashes
 from pointsman_simulator.policy import (
@@ -114,19 +116,12 @@ class SchedulerPolicy:
         self._deliver(arrival.at)
         request = ScheduleRequest(
             request_id=str(arrival.request),
-            facts=RequestFacts(
-                api="",
-                prompt_tokens=arrival.prompt_tokens,
-                tokens_exact=True,
-                block_tokens=self._block_tokens,
-                blocks_precise=self._kv_events,
-                max_output_tokens=arrival.max_tokens,
-                stream=arrival.streamed,
-            ).changed(**self._level_of(arrival.promise)),
+            facts=self._facts_of(arrival),
             model="model",
             lora=arrival.lora,
             blocks=hashes(arrival.blocks),
             attempt=2 if arrival.request in self._sent_again else 1,
+            queued_s=arrival.queued_ms / 1000.0,
         )
         scheduler = self.schedulers[arrival.request % len(self.schedulers)]
         scheduler.hear(arrival.load, arrival.at)
@@ -134,6 +129,14 @@ class SchedulerPolicy:
         chosen = None if isinstance(outcome, Postponed) else self._sent_to(scheduler, outcome, arrival.request)
         self._tell_waiting(scheduler)
         return chosen
+
+    def is_foreseen_in_time(self, arrival: Arrival) -> bool:
+        """Whether the first scheduler plans the request by its service level, and predicts it in time."""
+        facts, scheduler = self._facts_of(arrival), self.schedulers[0]
+        if not facts.is_promised or not plans_by_slack(scheduler.policy, facts):
+            return False
+        facts = facts.changed(blocks=Blob(hashes(arrival.blocks).tobytes()))
+        return is_foreseen_in_time(scheduler.pool, scheduler.policy, facts, "model", arrival.at / 1000.0)
 
     def offer_background(self, request: int, load: BackgroundLoad, attempt: int, worker: int | None = None) -> bool:
         """Offer the first scheduler a request of a batch now. `worker`: the engine that it goes to; None: the request
@@ -181,7 +184,7 @@ class SchedulerPolicy:
             scheduler.hear(load, now)
             for bound in scheduler.pool.bind(now / 1000.0):
                 request = int(bound.request.request_id)
-                if bound.because is Because.LATE:
+                if bound.because in REFUSING:
                     leaving.append((request, REFUSED))
                     continue
                 outcome = scheduler.decide(bound.request, now, self._tie(request))
@@ -197,13 +200,24 @@ class SchedulerPolicy:
         soonest = min([at * 1000.0 for at in looks if at is not None], default=math.inf)
         return min(soonest, self._on_the_way[0][0]) if self._on_the_way else soonest
 
-    def _level_of(self, promise: ServicePromise | None) -> FactsChanges:
-        """The request's service level, as facts."""
+    def _facts_of(self, arrival: Arrival) -> RequestFacts:
+        return RequestFacts(
+            api="",
+            prompt_tokens=arrival.prompt_tokens,
+            tokens_exact=True,
+            block_tokens=self._block_tokens,
+            blocks_precise=self._kv_events,
+            max_output_tokens=arrival.max_tokens,
+            stream=arrival.streamed,
+        ).changed(**self._level_of(arrival.promise, arrival.queued_ms))
+
+    def _level_of(self, promise: ServicePromise | None, queued_ms: float) -> FactsChanges:
+        """The request's service level, as facts: its time in flow control counts."""
         if promise is None or self._late is None:
             return {}
         return {
             "slo_class": promise.service_class,
-            "slo_ttft_ms": promise.ttft_ms,
+            "slo_ttft_ms": None if promise.ttft_ms is None else max(1.0, promise.ttft_ms - queued_ms),
             "slo_itl_ms": promise.itl_ms,
             "slo_late": self._late,
         }

@@ -1,6 +1,7 @@
 """A scheduling policy, compiled from configuration: every plugin built and checked before the first request."""
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
@@ -242,7 +243,9 @@ def _late_binding(settings: SchedulingPolicy, delays: PassSizeSearch | None) -> 
     for profile in settings.profiles.values():
         if profile.picker.use != "max-score" or any(scorer.use not in _FORESEEN for scorer in profile.scorers):
             return None
-    return LateBindingPolicy(delays, late.slowdown, late.max_requests)
+    flow = settings.flow_control
+    waits_ms = flow.ttl * 1000.0 if flow.enabled else math.inf
+    return LateBindingPolicy(delays, late.slowdown, late.max_requests, waits_ms)
 
 
 def _observing(plugins: Iterable[Plugin]) -> list[ResponseObserver]:

@@ -16,7 +16,7 @@ from pointsman_scheduler.domain.late_binding.plan import place, turn
 from pointsman_scheduler.domain.late_binding.policy import LateBindingPolicy
 from pointsman_scheduler.domain.late_binding.room_queue import RoomQueue
 from pointsman_scheduler.domain.late_binding.slack import ClassShares, place_by_slack
-from pointsman_scheduler.domain.late_binding.unbound import Because, Bound, PeerRequest, Unbound
+from pointsman_scheduler.domain.late_binding.unbound import REFUSING, Because, Bound, PeerRequest, Unbound
 from pointsman_scheduler.domain.lateness import PROBE_EVERY_S
 
 LOOK_AGAIN_MS: Final = 50.0
@@ -29,7 +29,8 @@ _PLAN_MS_EACH: Final = 0.02
 """Between two plans, for each pair of a request and an engine: keeps planning below 10% of a processor."""
 
 MOST_PROMISED: Final = 512
-"""Requests that are refused when they are late may wait beyond the limit of the policy: their own times bound them."""
+"""Requests with a service level may wait beyond the limit of the policy: flow control lets only those pass that are
+predicted to be in time, or are refused when they are late."""
 
 _TO_THE_BEST: Final = Because.BLIND, Because.CLOSING, Because.FULL
 """The request goes to the engine that is best now, not to the one that is planned for it."""
@@ -77,6 +78,12 @@ class Binder:
     def waiting(self) -> list[Unbound]:
         """Those that an engine is planned for, the oldest first."""
         return list(self._waiting.values())
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether as many requests as there are engines wait without being in time for their service levels: one fills
+        the gaps of each engine, and the next ones wait in flow control."""
+        return self._by_slack and sum([each.left_out for each in self._waiting.values()]) >= len(self._names)
 
     def worker_of(self, unbound: Unbound) -> str:
         """The worker planned for the request."""
@@ -208,7 +215,7 @@ class Binder:
         bound: list[Bound] = []
         most = policy.most
         if self._by_slack:
-            most += min(MOST_PROMISED, sum([each.request.facts.is_refused_late for each in self._waiting.values()]))
+            most += min(MOST_PROMISED, sum([each.request.facts.is_promised for each in self._waiting.values()]))
         while len(self._waiting) > most:
             bound.append(self._take(next(iter(self._waiting.values())), now, Because.FULL))
         peers = self._peers.count(now)
@@ -227,7 +234,7 @@ class Binder:
             else:
                 self._wake_at = min(self._wake_at, due)
             if self._by_slack:
-                bound += self._give_up(now)
+                bound += self._give_up(now, policy.waits_ms)
             bound += self._leave(outlook, estimator, ready, now)
         return bound
 
@@ -270,8 +277,14 @@ class Binder:
         if changed:
             self.version += 1
 
-    def _give_up(self, now: float) -> list[Bound]:
-        """The requests that are refused: none of them would be in time, however the engines' next passes go."""
+    def _give_up(self, now: float, waits_ms: float) -> list[Bound]:
+        """The requests that are refused: none of them would be in time, however the engines' next passes go. One that
+        is served late has waited for `waits_ms`, as long as flow control lets any request wait."""
+        expired = [
+            self._take(each, now, Because.EXPIRED)
+            for each in self.waiting
+            if each.left_out and now - each.since + each.request.queued_s * 1000.0 >= waits_ms
+        ]
         late = [
             each
             for each in self.waiting
@@ -282,7 +295,7 @@ class Binder:
             probe = min(late, key=lambda each: each.uncached)
             late.remove(probe)
             bound.append(self._take(probe, now, Because.PROBE))
-        return bound + [self._take(each, now, Because.LATE) for each in late]
+        return expired + bound + [self._take(each, now, Because.LATE) for each in late]
 
     def _leave(self, outlook: Outlook, estimator: DelayEstimator, ready: Sequence[int], now: float) -> list[Bound]:
         """Fill the next pass of each ready engine with the requests planned for it."""
@@ -325,7 +338,7 @@ class Binder:
     def _take(self, each: Unbound, now: float, because: Because) -> Bound:
         del self._waiting[each.request.key]
         self.version += 1
-        if because is Because.LATE:
+        if because in REFUSING:
             return Bound(each.request, "", now - each.since, because, each.first_token_at - each.since)
         self._sent_at = now
         if each.request.facts.is_promised:

@@ -12,3 +12,5 @@ class LateBindingPolicy:
     delays: PassSizeSearch
     slowdown: float
     most: int
+    waits_ms: float
+    """How long flow control lets a request wait."""

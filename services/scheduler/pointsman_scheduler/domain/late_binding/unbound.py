@@ -29,6 +29,9 @@ class Because(StrEnum):
     """It is background work that has waited as long as it may: it is refused."""
     LATE = "its first token would come too late"
     """No engine is predicted to have its first token in time for its service level: it is refused."""
+    EXPIRED = "it has waited too long"
+    """It would be late, and no engine has had time for it for as long as flow control lets a request wait: it is
+    refused."""
     PROBE = "it tests a prediction"
     """It is predicted to be late, and would be refused; but no request has tested predictions lately."""
     CLOSING = "the scheduler shuts down"
@@ -36,6 +39,9 @@ class Because(StrEnum):
     BLIND = "engines can't be predicted"
     """The pass model isn't trusted, or the engines of the pool changed."""
 
+
+REFUSING: Final = frozenset({Because.LATE, Because.EXPIRED})
+"""The request goes to no engine."""
 
 _UNKNOWN: Final[Floats] = np.zeros(0)
 _UNKNOWN.flags.writeable = False
