@@ -1,7 +1,8 @@
 """A long file is accepted in bounded time and memory, and a batch has one result a line whichever process is killed.
 
-`python -m benchmarks.batch upload [--lines 50000] [--megabytes 200]` uploads a file, makes a batch of it, waits until
-its lines are checked, and prints the times and how far the resident memory of each process rose.
+`python -m benchmarks.batch upload [--lines 50000] [--megabytes 200] [--store bucket|folder|s3]` uploads a file, makes a
+batch of it, waits until its lines are checked and some have run, cancels the batch, downloads the file, and prints the
+times and how far the resident memory of each process rose. `s3`: moto's server, in a process of its own.
 
 `python -m benchmarks.batch kill [--lines 20000] [--rate 20]` runs a batch on simulated engines and a cluster of three
 NATS servers, under requests of clients. It kills each service once, and the servers that lead the streams of events,
@@ -14,15 +15,17 @@ import asyncio
 import json
 import random
 import shutil
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias, cast
+from urllib.request import Request, urlopen
 
 import aiohttp
 import uvloop
@@ -37,6 +40,7 @@ from pointsman_runtime.jetstream.stores import EVENT_STREAM
 from pointsman_testing import eventually
 from pointsman_testing.nats_cluster import ClusterClient, NatsCluster
 from pointsman_testing.nats_server import LocalNatsServer
+from pointsman_testing.ports import free_port
 from pointsman_testing.stack import Stack, StackFactory
 
 SAMPLE: Final = Path(__file__).resolve().parents[2] / "pointsman.yaml"
@@ -49,6 +53,7 @@ LED: Final = (EVENT_STREAM, f"KV_{RESULTS_BUCKET}", f"KV_{BATCHES_BUCKET}")
 REPLICAS: Final = {"batch": 2, "scheduler": 2, "preprocessor": 2, "profile-picker": 2, "frontend": 2, "recorder": 1}
 LEDGER_S: Final = 180.0
 """How long after the end of a batch its charges may come."""
+BUCKET: Final = "files-of-batches"
 BOUNDARY: Final = "a-boundary-of-this-benchmark"
 Document: TypeAlias = "dict[str, object]"
 
@@ -144,18 +149,29 @@ async def run_upload(stack: Stack, lines: int, megabytes: int) -> bool:
         padding = max(0, megabytes * 2**20 // lines - len(line(lines, 1)))
         file = await upload(http, stack.door, lines, 1, padding)
         accepted_s = time.monotonic() - began
+        print(
+            f"{lines} lines, {int(str(file['bytes'])) / 2**20:.0f} MiB: accepted after {accepted_s:.1f} s", flush=True
+        )
         batch = await create(http, stack.door, file)
         found = await look_until(http, stack.door, batch, lambda found: found["status"] != "validating")
-        checked_s = time.monotonic() - began
+        print(f"checked after {time.monotonic() - began:.1f} s: {found['status']}", flush=True)
+        await look_until(http, stack.door, batch, lambda found: lines_done(found) > 0 or found["status"] in ENDED)
         async with http.post(f"{stack.door}/v1/batches/{batch}/cancel"):
             pass
+        over = await look_until(http, stack.door, batch, lambda found: found["status"] in ENDED)
+        cancelled_s = time.monotonic() - began
+        read = 0
+        async with http.get(f"{stack.door}/v1/files/{file['id']}/content") as answer:
+            async for piece in answer.content.iter_chunked(2**16):
+                read += len(piece)
+        whole = read == file["bytes"]
         following.cancel()
-    print(f"{lines} lines, {int(str(file['bytes'])) / 2**20:.0f} MiB: accepted after {accepted_s:.1f} s, ", end="")
-    print(f"checked after {checked_s:.1f} s ({found['status']})")
+    print(f"{over['status']} after {cancelled_s:.1f} s: {over['request_counts']}", flush=True)
+    print(f"downloaded {read / 2**20:.0f} MiB, {'all of it' if whole else 'NOT ALL'}")
     rises = {name: (most.get(name, 0) - before[name]) / 2**20 for name in pids}
     for name, rise in sorted(rises.items(), key=lambda entry: -entry[1]):
         print(f"  {name}: {before[name] / 2**20:.0f} MiB, at most {rise:+.0f} MiB")
-    return max(rise for name, rise in rises.items() if name != "nats-server") <= 120
+    return whole and max(rise for name, rise in rises.items() if name != "nats-server") <= 120
 
 
 class Clients:
@@ -272,6 +288,44 @@ async def run_kill(stack: Stack, cluster: NatsCluster, lines: int, rate: float) 
     return whole and len(records) == lines and set(clients.statuses) == {200}
 
 
+@contextmanager
+def store_of(kind: str, folder: Path) -> Generator[dict[str, str]]:
+    """The settings of a store for the content of files, while it runs."""
+    if kind == "bucket":
+        yield {}
+    elif kind == "folder":
+        yield {"POINTSMAN_FILES_DIR": str(folder / "files")}
+    else:
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        login = {
+            "AWS_ACCESS_KEY_ID": "a-key", "AWS_SECRET_ACCESS_KEY": "a-secret", "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }  # fmt: skip
+        executable = str(Path(sys.executable).with_name("moto_server"))
+        with (folder / "moto.log").open("wb") as log:
+            server = subprocess.Popen([executable, "-p", str(port)], stdout=log, stderr=log)
+        try:
+            make_bucket(url)
+            yield {**login, "POINTSMAN_FILES_S3_BUCKET": BUCKET, "POINTSMAN_FILES_S3_ENDPOINT": url}
+        finally:
+            server.kill()
+            server.wait()
+
+
+def make_bucket(url: str) -> None:
+    """Make the bucket, once the store listens."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urlopen(Request(f"{url}/{BUCKET}", method="PUT"), timeout=10):  # noqa: S310 - on this machine
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 def keep_logs(folder: Path, cluster: NatsCluster, kept: Path) -> None:
     """Copy the logs of all processes."""
     kept.mkdir(parents=True, exist_ok=True)
@@ -287,6 +341,7 @@ async def main() -> int:
     options.add_argument("what", choices=("upload", "kill"))
     options.add_argument("--lines", type=int)
     options.add_argument("--megabytes", type=int, default=200)
+    options.add_argument("--store", choices=("bucket", "folder", "s3"), default="bucket")
     options.add_argument("--rate", type=float, default=20.0)
     options.add_argument("--keep-logs", type=Path, help="folder for the logs of a run that isn't exact")
     asked = options.parse_args()
@@ -295,8 +350,10 @@ async def main() -> int:
         factory = StackFactory(Path(folder), SAMPLE)
         settings = {"POINTSMAN_PORT_SHARED": "true"}
         if asked.what == "upload":
-            async with factory.start(replicas={"batch": 1, "recorder": 1}, settings=settings) as stack:
-                good = await run_upload(stack, asked.lines or 50_000, asked.megabytes)
+            with store_of(asked.store, Path(folder)) as stored:
+                settings |= stored
+                async with factory.start(replicas={"batch": 1, "recorder": 1}, settings=settings) as stack:
+                    good = await run_upload(stack, asked.lines or 50_000, asked.megabytes)
         else:
             cluster = NatsCluster()
             settings |= CLUSTER_SETTINGS

@@ -115,6 +115,20 @@ def batch(door: str) -> None:
     assert answer.result.message.content[0].text.strip()
 
 
+@CALLS.add("messages.batches.cancel()", "/v1/messages/batches/{id}/cancel")
+def cancelled(door: str) -> None:
+    made = client(door).messages.batches.cancel(new_batch(door).id)
+    assert made.processing_status in ("canceling", "ended")
+    for _ in range(600):
+        made = client(door).messages.batches.retrieve(made.id)
+        if made.processing_status == "ended":
+            break
+        time.sleep(0.1)
+    [answer] = client(door).messages.batches.results(made.id)
+    assert answer.result.type in ("canceled", "succeeded")
+    assert made.request_counts.canceled + made.request_counts.succeeded == 1
+
+
 @CALLS.add("messages.batches.list()", "/v1/messages/batches")
 def batches(door: str) -> None:
     made = new_batch(door)

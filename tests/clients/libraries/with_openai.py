@@ -373,6 +373,21 @@ def batch(door: str) -> None:
     assert json.loads(answer)["response"]["body"]["choices"][0]["message"]["content"].strip()
 
 
+@CALLS.add("files.content(batch.error_file_id)", "/v1/files/{id}/content")
+def errors(door: str) -> None:
+    unanswerable = lines(1).replace(MODEL.encode(), b"gpt-9")
+    file = client(door).files.create(file=("a.jsonl", BytesIO(unanswerable)), purpose="batch")
+    made = client(door).batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    for _ in range(600):
+        made = client(door).batches.retrieve(made.id)
+        if made.status == "completed":
+            break
+        time.sleep(0.1)
+    assert (made.status, made.request_counts.failed, made.output_file_id) == ("completed", 1, None)
+    [answer] = client(door).files.content(made.error_file_id).text.splitlines()
+    assert json.loads(answer)["response"]["status_code"] == 404
+
+
 @CALLS.add("batches.list()", "/v1/batches")
 def batches(door: str) -> None:
     made = new_batch(door)

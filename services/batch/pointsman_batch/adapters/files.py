@@ -1,6 +1,8 @@
 """Files: their records and their content, written and read as streams."""
 
+import asyncio
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -10,6 +12,9 @@ from pointsman_contracts.message import MalformedMessage
 from pointsman_runtime.jetstream.buckets import Bucket
 from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_runtime.telling.logs import Log
+
+AT_ONCE: Final = 4
+"""Chunks of a file that are written or read at once: a store may take a tenth of a second for each."""
 
 _log = Log("files")
 
@@ -23,16 +28,23 @@ def new_file_id() -> str:
     return f"file-{secrets.token_hex(12)}"
 
 
+def _take_outcome(task: "asyncio.Task[object]") -> None:
+    """The one that waits for it may be gone."""
+    if not task.cancelled():
+        task.exception()
+
+
 class FileWriter:
-    """Writes one file; holds one chunk at most."""
+    """Writes one file; holds a few chunks at most."""
 
     def __init__(self, chunks: ChunkStore, file: str) -> None:
         self._chunks: Final = chunks
         self.file: Final = file
         self.size = 0
         self.count = 0
-        """ChunkStore that are written."""
+        """Chunks that are written, or on their way."""
         self._begun = bytearray()
+        self._writing: set[asyncio.Task[None]] = set()
 
     async def write(self, data: bytes) -> None:
         """Add bytes. Raises what the `ChunkStore` raises."""
@@ -43,18 +55,31 @@ class FileWriter:
             del self._begun[:CHUNK_BYTES]
 
     async def finish(self) -> None:
-        """Write the rest."""
+        """Write the rest; returns when everything is written."""
         if self._begun:
             await self._put(bytes(self._begun))
             self._begun.clear()
+        await self._wait_for_room(0)
 
     async def give_up(self) -> None:
         """Delete the chunks that are written."""
+        if self._writing:
+            # One that a thread is writing can't be stopped, and would stay.
+            await asyncio.wait(self._writing)
         await self._chunks.delete_chunks(self.file)
 
     async def _put(self, data: bytes) -> None:
-        await self._chunks.put_chunk(self.file, self.count, data)
+        await self._wait_for_room(AT_ONCE - 1)
+        task = asyncio.create_task(self._chunks.put_chunk(self.file, self.count, data))
+        task.add_done_callback(_take_outcome)
+        self._writing.add(task)
         self.count += 1
+
+    async def _wait_for_room(self, at_most: int) -> None:
+        while len(self._writing) > at_most:
+            done, self._writing = await asyncio.wait(self._writing, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
 
 
 class Files:
@@ -91,8 +116,12 @@ class Files:
 
     async def read_file(self, record: StoredFile) -> AsyncIterator[bytes]:
         """The content, in chunks. Raises ContentLost."""
+        ahead: deque[asyncio.Task[bytes | None]] = deque()
         for number in range(record.chunks):
-            data = await self.chunks.get_chunk(record.id, number)
+            for further in range(number + len(ahead), min(number + AT_ONCE, record.chunks)):
+                ahead.append(asyncio.create_task(self.chunks.get_chunk(record.id, further)))
+                ahead[-1].add_done_callback(_take_outcome)
+            data = await ahead.popleft()
             if data is None:
                 raise ContentLost(f"chunk {number} of {record.chunks} of {record.id} isn't there")
             yield data
