@@ -880,6 +880,14 @@ FRAMING: Final = (
         text="Hel\ufffdlo far",
         without=frozenset({"pool"}),
     ),
+    whole(
+        "a document that isn't UTF-8",
+        SSE,
+        CHAT,
+        edit=lambda data: data.replace(b"Hello", b"Hel\xfflo"),
+        text="Hel\ufffdlo far",
+        without=frozenset({"pool"}),
+    ),
     stream(
         "a long line",
         "openai/openai-python #1230",

@@ -8,7 +8,7 @@ import orjson
 from pointsman_apis import fields as f
 from pointsman_apis.fields import Fields
 from pointsman_apis.streams import DONE, StreamEvent
-from pointsman_apis.texts import Answer, objects
+from pointsman_apis.texts import Answer, index_of, objects
 
 FILTERED: Final = "content_filter"
 """OpenAI's `finish_reason` for an answer that a filter ended."""
@@ -52,9 +52,9 @@ class ChoicesEnd:
         self._head = {name: document[name] for name in _HEAD if name in document}
         for choice in objects(document, "choices"):
             if choice.get("finish_reason"):
-                self._open.pop(choice.get("index", 0), None)
+                self._open.pop(index_of(choice), None)
             else:
-                self._open[choice.get("index", 0)] = None
+                self._open[index_of(choice)] = None
 
     def end_as_filtered(self) -> bytes:
         """The events that end a stream early because its content was filtered, in the API's form."""

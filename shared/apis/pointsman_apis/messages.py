@@ -9,7 +9,7 @@ from pointsman_apis.content_parts import check_content, read_messages
 from pointsman_apis.errors import anthropic_error, anthropic_error_event
 from pointsman_apis.fields import Document
 from pointsman_apis.streams import StreamEvent, named_event
-from pointsman_apis.texts import Answer, Slot, inner, objects, texts
+from pointsman_apis.texts import Answer, Slot, index_of, inner, objects, texts
 from pointsman_apis.usage import UsageEnds
 
 _TEXTS: Final = {"text": "text", "thinking": "reasoning", "partial_json": "arguments"}
@@ -79,9 +79,9 @@ class MessagesEnd:
         if document is None:
             return
         if document.get("type") == "content_block_start":
-            self._open[document.get("index", 0)] = None
+            self._open[index_of(document)] = None
         elif document.get("type") == "content_block_stop":
-            self._open.pop(document.get("index", 0), None)
+            self._open.pop(index_of(document), None)
 
     def end_as_filtered(self) -> bytes:
         """The events that end a stream early because its content was filtered, in the API's form."""

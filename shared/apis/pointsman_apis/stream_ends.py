@@ -7,7 +7,7 @@ from typing import Final
 from pointsman_apis.api import Api
 from pointsman_apis.messages import MESSAGES
 from pointsman_apis.streams import DONE, Document, EventSplitter, lenient_document, named_event
-from pointsman_apis.texts import objects
+from pointsman_apis.texts import index_of, objects
 
 _DONE: Final = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 """Can't be part of a text: an end of line inside a JSON string is written `\\n`."""
@@ -54,7 +54,7 @@ def _of_choices(end: bytes, unknown: bytes | None) -> bytes | None:
     going_on: set[object] = set()
     ended: set[object] = set()
     for choice in (choice for document in documents for choice in objects(document, "choices")):
-        (ended if choice.get("finish_reason") else going_on).add(choice.get("index", 0))
+        (ended if choice.get("finish_reason") else going_on).add(index_of(choice))
     if not going_on and not ended:
         return unknown
     return DONE if ended and going_on <= ended else None

@@ -103,6 +103,12 @@ def texts(holder: Answer, prefix: str, members: dict[str, str], *, complete: boo
             yield Slot(f"{prefix}/{name}", kind, holder, name, complete=complete)
 
 
+def index_of(holder: Mapping[str, object]) -> int | str:
+    """The place of a choice or a block; 0 where it has none that one can be found by."""
+    index = holder.get("index", 0)
+    return index if isinstance(index, int | str) else 0
+
+
 def objects(holder: Mapping[str, object], name: str) -> list[Answer]:
     """Those in a list of the document; none where there is no list."""
     value = holder.get(name)

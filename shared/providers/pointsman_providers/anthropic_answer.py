@@ -10,7 +10,7 @@ from pointsman_apis.usage import special_tokens, token_count
 from pointsman_contracts.response import SpecialTokens, Usage
 from pointsman_providers import chat_answer
 from pointsman_providers.call_ids import NO_NAMES
-from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text
+from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text, block_of
 from pointsman_providers.errors import document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.provider_events import EventTranslator
@@ -172,7 +172,7 @@ class _MessageStream(EventTranslator):
         if each.name == "error":
             raise no_answer(message, "type")
         chunks = self._chunks
-        block = message.get("index")
+        block = block_of(message.get("index"))
         match message:
             case {"type": "message_start", "message": dict(began)}:
                 chunks.heading = self._answer.make_heading(began)

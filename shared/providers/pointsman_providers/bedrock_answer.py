@@ -10,7 +10,7 @@ from pointsman_contracts.response import SpecialTokens, Usage
 from pointsman_core import lenient_json
 from pointsman_providers import chat_answer
 from pointsman_providers.call_ids import NO_NAMES
-from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text
+from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text, block_of
 from pointsman_providers.error_status import status_of
 from pointsman_providers.errors import BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
@@ -176,7 +176,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
             raise _error(headers, payload)
         chunks = self._chunks
         fields = document(payload).fields
-        block = fields.get("contentBlockIndex")
+        block = block_of(fields.get("contentBlockIndex"))
         match headers.get(":event-type"), fields:
             case "contentBlockStart", {"start": {"toolUse": {"name": str(name), **call}}}:
                 told = self._answer.told_name(name)

@@ -10,7 +10,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from pointsman_apis.texts import Answer, objects
+from pointsman_apis.texts import Answer, index_of, objects
 from pointsman_providers.chat_answer import arguments_text
 
 
@@ -32,9 +32,9 @@ class CallPlaces:
     """The places of tool calls in one answer. A new id is a new call."""
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[JsonValue, int], str] = {}
+        self._ids: dict[tuple[int | str, int], str] = {}
         """Ids by choice and place."""
-        self._moved: dict[tuple[JsonValue, JsonValue], int] = {}
+        self._moved: dict[tuple[int | str, int | None], int] = {}
         """Places of the calls that began last, by choice and the place that the service gave them."""
 
     def place_calls(self, fields: dict[str, JsonValue]) -> bool:
@@ -43,10 +43,10 @@ class CallPlaces:
         for choice in objects(cast("Answer", fields), "choices"):
             delta = choice.get("delta")
             calls = objects(cast("Answer", delta), "tool_calls") if isinstance(delta, dict) else []
-            number = cast("JsonValue", choice.get("index", 0))
+            number = index_of(choice)
             for position, call in enumerate(calls):
-                given = cast("JsonValue", call.get("index"))
-                place = self._place(number, given, call.get("id"), position)
+                given = call.get("index")
+                place = self._place(number, given if isinstance(given, int) else None, call.get("id"), position)
                 if place != given:
                     call["index"] = place
                     changed = True
@@ -56,8 +56,8 @@ class CallPlaces:
                 changed = _mend_arguments(call, whole=False) or changed
         return changed
 
-    def _place(self, choice: JsonValue, given: JsonValue, identity: object, position: int) -> int:
-        usual = given if isinstance(given, int) else position
+    def _place(self, choice: int | str, given: int | None, identity: object, position: int) -> int:
+        usual = position if given is None else given
         if not isinstance(identity, str) or not identity:
             return self._moved.get((choice, given), usual)
         taken = {place: known for (of, place), known in self._ids.items() if of == choice}

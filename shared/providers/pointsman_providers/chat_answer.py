@@ -169,6 +169,11 @@ def _true_reason(reason: str, *, calls: bool) -> str:
     return "stop" if reason == "tool_calls" and not calls else reason
 
 
+def block_of(index: JsonValue) -> int | None:
+    """The block that an event names; None where it names none."""
+    return index if isinstance(index, int) else None
+
+
 def arguments_text(given: JsonValue) -> str:
     """Arguments as OpenAI writes them: JSON in a text. Some services send them so, or none."""
     if isinstance(given, str):

@@ -7,9 +7,10 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_apis.beginning import says_something
+from pointsman_apis.chat import CHAT
 from pointsman_apis.messages import MESSAGES
 from pointsman_apis.streams import DONE, KEEP_ALIVE, StreamEvent, event, named_event, without_mark
-from pointsman_apis.texts import Answer, objects
+from pointsman_apis.texts import Answer, index_of, objects
 from pointsman_contracts.response import Usage
 from pointsman_core.json_members import edit_fields
 from pointsman_core.lenient_json import write
@@ -62,7 +63,7 @@ class Passed:
         return _PassedStream(self)
 
     def renamed(self, data: bytes, read: AnswerDocument) -> bytes:
-        """The JSON text with the name that the client used. Every other byte stays."""
+        """The JSON text with the name that the client used. Every other byte stays if all are UTF-8."""
         fields = read.fields
         edits: dict[str, bytes] = {}
         for name in _NESTED:
@@ -72,10 +73,13 @@ class Passed:
         if fields.get("model", self._asked) != self._asked:
             edits["model"] = orjson.dumps(self._asked)
         try:
-            return edit_fields(data, edits)
-        except ValueError:  # bytes before the object, which clients pass over
+            data = edit_fields(data, edits)
+            if not read.strict:
+                data.decode()
+        except ValueError:  # bytes before the object, which clients pass over, or that aren't UTF-8
             names = {name: orjson.loads(value) for name, value in edits.items()}
             return write({**fields, **names}, strict=read.strict)
+        return data
 
 
 class _PassedStream(EventTranslator):
@@ -83,6 +87,7 @@ class _PassedStream(EventTranslator):
         super().__init__()
         self._answer = answer
         self._places = CallPlaces()
+        self._has_deltas = answer.api == CHAT.name
         self._begun = False
         self._ends = False
         """Some part of the answer has ended."""
@@ -110,8 +115,8 @@ class _PassedStream(EventTranslator):
         kind = fields.get("type")
         self._begun = self._begun or says_something(fields)
         self.ended = kind in _LAST
-        self._follow(fields)
-        if _CALLS in data and self._places.place_calls(fields):
+        changed = self._follow(fields)
+        if (_CALLS in data and self._places.place_calls(fields)) or changed:
             data = write(fields, strict=read.strict)
         data = self._answer.renamed(data, read)
         if _LINES.search(data) is not None:
@@ -137,13 +142,20 @@ class _PassedStream(EventTranslator):
     def finished(self) -> bool:
         return self.ended or (self._ends and not self._open)
 
-    def _follow(self, fields: dict[str, JsonValue]) -> None:
+    def _follow(self, fields: dict[str, JsonValue]) -> bool:
+        """Note which choices have ended. Returns whether one got a delta, which clients expect: Azure sends some
+        without (microsoft/autogen #6465)."""
+        changed = False
         delta = fields.get("delta")
         if fields.get("type") == "message_delta" and isinstance(delta, dict):
             self._ends = self._ends or delta.get("stop_reason") is not None
         for choice in objects(cast("Answer", fields), "choices"):
+            if self._has_deltas and not isinstance(choice.get("delta"), dict):
+                choice["delta"] = {}
+                changed = True
             if not choice.get("finish_reason"):  # some services send empty texts (sglang #3912)
-                self._open.add(choice.get("index", 0))
+                self._open.add(index_of(choice))
             else:
-                self._open.discard(choice.get("index", 0))
+                self._open.discard(index_of(choice))
                 self._ends = True
+        return changed

@@ -106,6 +106,34 @@ def test_a_stream_that_breaks_off_or_ends_with_an_error_is_no_answer(stream: byt
         in_pieces(OpenAI().translate_request(ask()).answer.make_stream_reader(), stream, [])
 
 
+def test_a_choice_without_a_delta_gets_an_empty_one() -> None:
+    bare: dict[str, JsonValue] = {"index": 0, "finish_reason": None, "content_filter_results": {}}
+    reader = OpenAI().translate_request(ask()).answer.make_stream_reader()
+    chunk = orjson.loads(reader.translate_bytes(_event({"choices": [bare]})).removeprefix(b"data: "))
+    assert chunk["choices"] == [{**bare, "delta": {}}]
+
+
+def test_bytes_that_are_not_utf_8_reach_no_client() -> None:
+    answer = OpenAI().translate_request(ask()).answer
+    chunk = _event({"choices": [{"index": 0, "delta": {"content": "Hel"}}]}).replace(b"Hel", b"H\xff\xfel")
+    told = orjson.loads(answer.make_stream_reader().translate_bytes(chunk).removeprefix(b"data: "))
+    assert told["choices"][0]["delta"]["content"] == "H\ufffd\ufffdl"
+    whole = answer.translate_whole(b'{"model":"m","choices":[{"message":{"content":"H\xffl"}}]}')
+    assert orjson.loads(whole)["choices"][0]["message"]["content"] == "H\ufffdl"
+
+
+@pytest.mark.parametrize("index", [None, "x", [], {}, 1.5, True, [0]])
+def test_an_index_of_any_kind_leaves_a_stream_readable(index: JsonValue) -> None:
+    call: JsonValue = {"index": index, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    chunks: list[JsonValue] = [
+        {"choices": [{"index": index, "delta": {"content": "Hi", "tool_calls": [call]}, "finish_reason": None}]},
+        {"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]},
+    ]
+    told = in_pieces(OpenAI().translate_request(ask()).answer.make_stream_reader(), b"".join(map(_event, chunks)), [])
+    assert b'"content":"Hi"' in told
+    assert told.endswith(b"data: [DONE]\n\n")
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]"])
 def test_a_document_that_is_none_is_no_answer(body: bytes) -> None:
     with pytest.raises(BrokenAnswer):
