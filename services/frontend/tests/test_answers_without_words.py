@@ -169,15 +169,19 @@ async def test_an_answer_that_says_why_it_has_no_text_is_the_clients(start_edge:
     assert (answer.body, other.received) == (body.encode(), [])
 
 
+@pytest.mark.parametrize("reason", [b"abort", b"cancelled"])
 async def test_an_answer_that_its_engine_aborted_comes_from_another_engine_and_is_the_clients_where_none_is_left(
-    start_edge: StartEdge,
+    start_edge: StartEdge, reason: bytes
 ) -> None:
     """As an engine does that is paused for new weights (vllm-project/vllm #28037, radixark/miles #2589)."""
-    half = b'{"choices":[{"message":{"content":"half an ans"},"finish_reason": "abort"}]}'
-    said = b'{"choices":[{"message":{"content":"\\"finish_reason\\":\\"abort\\""},"finish_reason":"stop"}]}'
+    half = b'{"choices":[{"message":{"content":"half an ans"},"finish_reason": "%b"}]}' % reason
+    said = (
+        b'{"choices":[{"message":{"content":"\\"finish_reason\\":\\"%b\\" \\"%b"},"finish_reason":"stop"},'
+        b'{"message":{"content":"%b"},"finish_reason":["%b"]}]}' % (reason, reason, reason, reason)
+    )
     waiting = (
         b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
-        b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}\n\ndata: [DONE]\n\n'
+        b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"%b"}]}\n\ndata: [DONE]\n\n' % reason
     )
     for body, passes in ((half, False), (said, True), (waiting, False)):
         kind = "application/json" if body.startswith(b"{") else "text/event-stream"
@@ -192,3 +196,28 @@ async def test_an_answer_that_its_engine_aborted_comes_from_another_engine_and_i
             alone = await start_edge(paused.url)
             response = await raw_request(alone.url, post(CHAT, BODY))
             assert (response.status, response.body) == (200, body)
+
+
+@pytest.mark.parametrize("between", [b"", b"\n", b"\r\n\r\n"])
+async def test_two_documents_in_one_answer_are_no_answer(start_edge: StartEdge, between: bytes) -> None:
+    async def twice(request: Received) -> None:
+        await request.answer(ANSWER + between + ANSWER)
+
+    async with ScriptedEngine(twice) as engine, ScriptedEngine() as good:
+        edge = await start_edge(engine.url, good.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).body == ANSWER
+        alone = await start_edge(engine.url)
+        response = await raw_request(alone.url, post(CHAT, BODY))
+    assert (response.status, orjson.loads(response.body)["error"]["code"]) == (502, "invalid_answer")
+
+
+async def test_a_text_that_looks_like_two_documents_is_an_answer(start_edge: StartEdge) -> None:
+    text = ANSWER.replace(b'"Hello"', b'"if (a) {} {} while"')
+
+    async def answer(request: Received) -> None:
+        await request.answer(text)
+
+    async with ScriptedEngine(answer) as engine, ScriptedEngine() as other:
+        edge = await start_edge(engine.url, other.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).body == text
+    assert other.received == []

@@ -13,8 +13,8 @@ from pointsman_apis.texts import Answer, objects
 NOISE: Final = "!"
 """The token 0 of most vocabularies. An engine whose numbers overflow answers it over and over, often until it is
 restarted (https://github.com/vllm-project/vllm/issues/14126, 13035 and 53305)."""
-ABORTED: Final = b'"abort"'
-"""The finish reason for which `gives_up` looks."""
+GIVEN_UP: Final = ("abort", "cancelled")
+"""Reasons by which engines end a choice for their own sake: those of vLLM and SGLang, and of TensorRT-LLM."""
 LEAST_NOISE: Final = 16
 """Characters from which on a text of nothing else has no word."""
 _ASIDE: Final = frozenset({"role", "index", "type", "id", "name"})
@@ -61,9 +61,14 @@ def says_something(document: Mapping[str, object]) -> bool:
     return str(block.get("type")).endswith(_CALLS) or _has(block, _ASIDE_OF_PARTS)
 
 
+def may_give_up(data: bytes) -> bool:
+    """Whether `gives_up` is worth reading these bytes for. A search is all that an answer costs."""
+    return b'"abort"' in data or b'"cancelled"' in data
+
+
 def gives_up(document: Mapping[str, object]) -> bool:
-    """Whether an engine ends a choice for its own sake, e.g. because it is paused for new weights."""
-    return any(choice.get("finish_reason") == "abort" for choice in objects(document, "choices"))
+    """Whether an engine ends a choice for its own sake."""
+    return any(choice.get("finish_reason") in GIVEN_UP for choice in objects(document, "choices"))
 
 
 def finishes_silently(document: Mapping[str, object]) -> bool:

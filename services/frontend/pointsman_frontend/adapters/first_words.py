@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_apis.api import Api
-from pointsman_apis.beginning import ABORTED, gives_up
+from pointsman_apis.beginning import gives_up, may_give_up
 from pointsman_apis.streams import lenient_document, without_mark
 from pointsman_edge.sending.error_shape import SaysNothing, error_in_place, is_silent, refusal_of
 from pointsman_edge.sending.first_events import FirstEvents, InPlaceOfAnswer
@@ -102,7 +102,7 @@ async def whole_body(
         return body
     if error is not None:
         raise _failed(api, error)
-    if moves and ABORTED in body and gives_up(lenient_document(body) or {}):
+    if moves and may_give_up(body) and gives_up(lenient_document(body) or {}):
         raise EndpointFailed(FAILED, _GAVE_UP)
     if doubts is not None and is_silent(body):
         _doubt(engine, body, doubts)

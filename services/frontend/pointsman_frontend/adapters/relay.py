@@ -3,7 +3,7 @@
 from typing import Final, Protocol
 
 from pointsman_apis.api import Api
-from pointsman_apis.beginning import ABORTED
+from pointsman_apis.beginning import may_give_up
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.stream_ends import missing_end, whole_event
 from pointsman_apis.streams import WholeEvents
@@ -117,7 +117,7 @@ async def relay_stream(
         elif whole:
             has_error = whole.find(_ERROR_MEMBER) >= 0
             if kept is not None:
-                if has_error or whole.find(ABORTED) >= 0:
+                if has_error or may_give_up(whole):
                     whole, failure = before_failure(whole)
                 whole = kept.keep_events(whole)
                 if failure is not None:

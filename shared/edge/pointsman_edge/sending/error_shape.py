@@ -33,6 +33,8 @@ _NO_WORDS: Final = re.compile(rb'"(?:content|text)"\s*:\s*(?:""|null|\[\s*\]|"!!
 _LONGEST_SILENT: Final = 4096
 """Bytes up to which an answer may have no word, other than noise."""
 _NOISE: Final = NOISE.encode() * LEAST_NOISE
+_MAY_BE_TWO: Final = re.compile(rb"\}\s*\{")
+"""Between two documents, or in a text, e.g. of a program."""
 _SHORTEST: Final = 512
 """Bytes from which on an answer has something in its choices."""
 
@@ -98,7 +100,7 @@ def error_in_place(api: Api, body: bytes) -> ProviderError | None:
     neither: it may be a form of its engine's own, or no answer."""
     member = _MEMBERS.get(api.name)
     # A search in the bytes is all that an answer costs.
-    whole = member is None or (member in body and body.rstrip().endswith(b"}"))
+    whole = member is None or (member in body and body.rstrip().endswith(b"}") and not _MAY_BE_TWO.search(body))
     if whole and _ERROR not in body[:_FIRST_BYTES] and (len(body) > _SHORTEST or not _is_empty(member, body)):
         return None
     try:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from pointsman_apis.beginning import (
-    ABORTED,
     LEAST_NOISE,
     closes_silently,
     count_noise,
     finishes_silently,
     gives_up,
+    may_give_up,
     says_something,
 )
 from pointsman_apis.streams import EventSplitter, lenient_document
@@ -67,7 +67,7 @@ class FirstEvents:
                     return True
             elif document is None or says_something(document):
                 self.is_empty = not self._noise and event.data.strip() == _DONE
-                self.is_given_up = document is not None and ABORTED in event.data and gives_up(document)
+                self.is_given_up = document is not None and may_give_up(event.data) and gives_up(document)
                 return True
         return self._size > MOST_HELD
 

@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from pointsman_apis.api import Api
+from pointsman_apis.beginning import GIVEN_UP
 from pointsman_apis.chat import CHAT
 from pointsman_apis.streams import Document, EventSplitter, lenient_document
 from pointsman_apis.texts import Answer, objects
@@ -35,8 +36,8 @@ _LONG_TOKEN: Final = 16
 _DONE: Final = b"[DONE]"
 _LONGEST_EVENT: Final = 2**24
 """Bytes."""
-_BROKEN: Final = frozenset({"abort", "error"})
-"""Reasons of engines that ended a choice for their own sake (vllm-project/vllm #57082)."""
+_BROKEN: Final = (*GIVEN_UP, "error")
+"""Reasons of ends that break a choice off (vllm-project/vllm #57082)."""
 
 
 class NotTheRest(Exception):

@@ -6,7 +6,7 @@ before it breaks off.
 
 from typing import Final, Protocol
 
-from pointsman_apis.beginning import ABORTED
+from pointsman_apis.beginning import may_give_up
 from pointsman_apis.token_ids import LIST, NAME, NO_TEXT, cut_ids, cut_prompt, read_ids, without_ids
 from pointsman_frontend.domain.resuming.passed_stream import PassedStream, all_have_ids
 
@@ -24,6 +24,7 @@ _NO_IDS: Final = NAME + b":null}]}\n\n"
 _NO_PROMPT: Final = b':null,"token_ids":['[_BRACKET:]
 """Comes before the ids of completions, from where a prompt's would begin."""
 _EMPTY: Final = LIST + b"]"
+_GOES_ON: Final = b'"finish_reason":null'
 _EVENT: Final = b"data: {"
 
 
@@ -72,7 +73,9 @@ class KeptTokens:
             if len(ids) == len(after) - _BRACKET or not ids.replace(b",", b"").isdigit():
                 return None
             before = data[: len(data) - len(ids) - _BEHIND]
-        if before.find(b"\n") >= 0 or before.find(ABORTED) >= 0 or len(before) > _LARGE:
+        if before.find(b"\n") >= 0 or len(before) > _LARGE:
+            return None
+        if _GOES_ON not in before and may_give_up(before):
             return None
         events = self._events
         events.append(data)
