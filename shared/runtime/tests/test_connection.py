@@ -20,11 +20,12 @@ from pointsman_runtime.bus import cancellation
 from pointsman_runtime.bus.backoff import CAP_S, OUTSTANDING_PINGS, full_jitter
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected
-from pointsman_runtime.bus.lasting_client import LastingClient
+from pointsman_runtime.bus.lasting_client import LastingClient, NamedTransport
 from pointsman_runtime.bus.outbox import UNSENT_LIMIT
 from pointsman_runtime.configuring.settings import NatsLogin
 from pointsman_runtime.telling.lag import LagMeter
 from pointsman_testing import NatsServer, eventually
+from pointsman_testing.fake_names import answering_names, unanswering
 from pointsman_testing.nats_server import LocalNatsServer
 
 CERTIFICATE = Path(__file__).resolve().parents[3] / "services/epp-adapter/tests/certificates/first.crt"
@@ -43,6 +44,24 @@ async def connected(url: str, credentials: NatsLogin | None = None) -> AsyncGene
 
 def keep(into: list[bytes]) -> Callable[[str, str, bytes, bytes], None]:
     return lambda _subject, _reply, _headers, payload: into.append(payload)
+
+
+@pytest.mark.parametrize("client", [Connection, LastingClient])
+async def test_a_server_is_reached_though_another_address_of_its_name_is_dead(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, client: type[LastingClient]
+) -> None:
+    port = int(own_nats_server.url.rpartition(":")[2])
+    url = f"nats://bus.test:{port}"
+    with answering_names(monkeypatch) as names, unanswering("127.0.0.3", port):
+        names.addresses["bus.test"] = ["127.0.0.3", "127.0.0.1"]
+        if client is Connection:
+            async with connected(url) as connection:
+                assert connection.connected
+            return
+        lasting = LastingClient()
+        await lasting.connect(url, connect_timeout=5)
+        assert lasting.is_connected
+        await lasting.close()
 
 
 async def test_publishing_without_a_connection_fails_at_once_and_buffers_nothing(
@@ -354,8 +373,8 @@ async def client_without_server(
     async def keep(error: Exception) -> None:
         del error
 
-    async def lose_a_cancellation(client: Client, to: object) -> None:
-        del client
+    async def lose_a_cancellation(transport: NamedTransport, to: object, *more: object) -> None:
+        del transport, more
         tried.append(to)
         try:
             await asyncio.sleep(3600)
@@ -365,7 +384,7 @@ async def client_without_server(
             raise ConnectionRefusedError from None
 
     await client.connect(server.url, max_reconnect_attempts=-1, reconnect_time_wait=0, error_cb=keep)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-    monkeypatch.setattr(Client, "_connect_to_server", lose_a_cancellation)
+    monkeypatch.setattr(NamedTransport, "connect", lose_a_cancellation)
     monkeypatch.setattr(cancellation, "AGAIN_S", 0.05)
     server.stop()
     await eventually(lambda: len(tried) == 1)

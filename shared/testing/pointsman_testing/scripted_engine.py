@@ -73,8 +73,11 @@ async def answer_at_once(request: Received) -> None:
 class ScriptedEngine:
     """`async with ScriptedEngine(script) as engine:` listens; `script` answers each request and may be changed."""
 
-    def __init__(self, script: Script = answer_at_once, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, script: Script = answer_at_once, tls: ssl.SSLContext | None = None, *, host: str = "127.0.0.1"
+    ) -> None:
         self.script = script
+        self._host = host
         self._tls = tls
         self.received: list[Received] = []
         self.connections = 0
@@ -87,7 +90,7 @@ class ScriptedEngine:
     @property
     def url(self) -> str:
         """Base URL."""
-        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
+        return f"http{'s' if self._tls else ''}://{self._host}:{self.port}"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -98,7 +101,7 @@ class ScriptedEngine:
 
     async def start(self) -> None:
         """Listen."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
+        self._server = await asyncio.start_server(self._serve, self._host, self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

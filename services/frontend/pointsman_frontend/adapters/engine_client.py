@@ -17,6 +17,7 @@ from pointsman_edge.sending.own_limits import exhausted
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_runtime.configuring.engine_tls import engine_context
+from pointsman_runtime.reaching.host_names import HostNames, NamedAddress, is_name
 
 STALE_WITHIN_S: Final = 2.0
 """A reused connection that ends this soon without a byte had been closed by the engine for being idle. A busy machine
@@ -40,6 +41,8 @@ class Origin(msgspec.Struct, frozen=True):
     host_header: bytes
     path: bytes
     """Put before the request's own path."""
+    named: bool
+    """Whether the host is a name, which has to be looked up."""
     socket: str | None = None
     """Path of the Unix socket that takes the place of host and port."""
 
@@ -50,7 +53,9 @@ def origin_of(url: str) -> Origin:
     try:
         unix = unix_address(url)
         if unix is not None:
-            return Origin("localhost", 0, False, b"localhost", unix.path.encode("ascii"), socket=unix.socket)
+            return Origin(
+                "localhost", 0, False, b"localhost", unix.path.encode("ascii"), named=False, socket=unix.socket
+            )
         parts = urlsplit(url)
         port = parts.port
         host_header = parts.netloc.rpartition("@")[2].encode("ascii")
@@ -61,7 +66,8 @@ def origin_of(url: str) -> Origin:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise EndpointFailed("refused", "its URL doesn't begin with http://, https:// or unix:")
     tls = parts.scheme == "https"
-    return Origin(parts.hostname, port or (443 if tls else 80), tls, host_header, path)
+    named = is_name(parts.hostname)
+    return Origin(parts.hostname, port or (443 if tls else 80), tls, host_header, path=path, named=named)
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +93,7 @@ class EngineClient:
         self._writes = writes
         self._idle_s = idle_s
         self._idle_connections = idle_connections
+        self._names = HostNames()
         self._idle: dict[str, list[EngineConnection]] = {}
         """By URL."""
         self._busy: dict[EngineConnection, Call] = {}
@@ -157,7 +164,8 @@ class EngineClient:
         return [(connection, call) for connection, call in self._busy.items() if call.worker == worker]
 
     def sweep(self) -> None:
-        """End attempts that have been silent, and close connections that were idle, for too long.
+        """End attempts that have been silent, and close connections that were idle, for too long, or whose name has
+        moved to another address.
 
         Called a few times a second; a timer for each request costs more.
         """
@@ -167,11 +175,15 @@ class EngineClient:
             # After a late one, the loop reads first: the kernel may have bytes of each engine.
             for connection in list(self._busy):
                 connection.check_silence(now)
+        for connection in self._busy:
+            if connection.named is not None:
+                connection.outdated = self._is_outdated(connection.named)
         before = now - self._idle_s
         for url, idle in list(self._idle.items()):
             kept: list[EngineConnection] = []
             for connection in idle:
-                if connection.usable and connection.heard_at > before:
+                outdated = connection.named is not None and self._is_outdated(connection.named)
+                if connection.usable and connection.heard_at > before and not outdated:
                     kept.append(connection)
                 else:
                     connection.close()
@@ -187,25 +199,17 @@ class EngineClient:
                 connection.close()
         self._idle.clear()
 
+    def _is_outdated(self, named: NamedAddress) -> bool:
+        self._names.refresh_name(named.host, named.port)
+        return self._names.is_former(named)
+
     async def _connect(self, call: Call, limit_s: float, *, again: bool = False) -> EngineConnection:
         """A limit that is noticed late shows that this process stood still, and nothing of the engine."""
         loop = asyncio.get_running_loop()
-        origin, tls = origin_of(call.url), call.tls
         due = loop.time() + limit_s
         try:
             async with asyncio.timeout_at(due):
-                if origin.socket is not None:
-                    _, connection = await loop.create_unix_connection(
-                        lambda: EngineConnection(self._writes), origin.socket
-                    )
-                else:
-                    _, connection = await loop.create_connection(
-                        lambda: EngineConnection(self._writes),
-                        origin.host,
-                        origin.port,
-                        ssl=engine_context(tls) if origin.tls else None,
-                        server_hostname=tls.server_name if origin.tls and tls is not None else None,
-                    )
+                return await self._open_connection(origin_of(call.url), call.tls)
         except TimeoutError:
             if loop.time() - due > STOOD_STILL_S and not again:
                 return await self._connect(call, limit_s, again=True)
@@ -214,5 +218,31 @@ class EngineClient:
             own = exhausted(error)
             if own is not None:
                 raise own from error
-            raise EndpointFailed("refused", error.strerror or type(error).__name__) from None
+            raise EndpointFailed("refused", error.strerror or str(error) or type(error).__name__) from None
+
+    async def _open_connection(self, origin: Origin, tls: EngineTls | None) -> EngineConnection:
+        loop = asyncio.get_running_loop()
+
+        def make() -> EngineConnection:
+            return EngineConnection(self._writes)
+
+        if origin.socket is not None:
+            _, connection = await loop.create_unix_connection(make, origin.socket)
+            return connection
+        context = engine_context(tls) if origin.tls else None
+        server_name = tls.server_name if origin.tls and tls is not None else None
+        if not origin.named:
+            _, connection = await loop.create_connection(
+                make, origin.host, origin.port, ssl=context, server_hostname=server_name
+            )
+            return connection
+        opened = await self._names.open_socket(origin.host, origin.port)
+        try:
+            address = opened.getpeername()[0]
+            server_name = server_name or origin.host if origin.tls else None
+            _, connection = await loop.create_connection(make, sock=opened, ssl=context, server_hostname=server_name)
+        except BaseException:
+            opened.close()
+            raise
+        connection.named = NamedAddress(origin.host, origin.port, address)
         return connection

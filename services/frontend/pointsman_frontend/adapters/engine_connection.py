@@ -19,6 +19,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.sending.moving_on import FAILED, STALLED, TIMEOUT, failure_of
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
+from pointsman_runtime.reaching.host_names import NamedAddress
 
 LONGEST_HEAD: Final = 65536
 """Bytes of status line and headers, or of what isn't body after them (chunk sizes, trailers), that an engine may send
@@ -99,6 +100,10 @@ class EngineConnection(asyncio.Protocol):
         """The whole answer has arrived."""
         self.untouched = True
         """Nothing of an answer has come back."""
+        self.named: NamedAddress | None = None
+        """Where it leads, if its engine is addressed by a name."""
+        self.outdated = False
+        """Its name leads elsewhere by now: it isn't used again."""
 
     @property
     def usable(self) -> bool:
@@ -195,6 +200,7 @@ class EngineConnection(asyncio.Protocol):
             and self.complete
             and self._failure is None
             and not self._chunks
+            and not self.outdated
             and not transport.is_closing()
             and transport.get_write_buffer_size() == 0
         ):

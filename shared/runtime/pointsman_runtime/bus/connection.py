@@ -228,7 +228,7 @@ class Connection(LastingClient):
 
     async def _connect_to_server(self, s: Srv) -> None:
         self._close_transport()
-        self._transport = HandoverTransport()
+        self._transport = HandoverTransport(self._names)
         await self._transport.connect(
             s.uri, buffer_size=CONTROL_LINE_LIMIT, connect_timeout=self.options["connect_timeout"]
         )

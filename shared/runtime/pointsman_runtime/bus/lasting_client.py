@@ -5,21 +5,46 @@ a login that was taken back for a moment, and on errors that it doesn't expect w
 # pyright: reportPrivateUsage=false
 
 import asyncio
+import time
 from typing import Final
+from urllib.parse import ParseResult
 
-from nats.aio.client import Client, Srv
+from nats.aio.client import DEFAULT_BUFFER_SIZE, Client, Srv
 from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
 
 from pointsman_runtime.bus.backoff import CAP_S
 from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.reaching.host_names import HostNames, is_name
 
 FAREWELL_S: Final = 1.0
 """How long the end of a connection may take before it is cut."""
 
 
+class NamedTransport(TcpTransport):
+    """nats-py's transport, which reaches a server by any address of its name: nats-py tries the first one alone, for
+    all of its time."""
+
+    def __init__(self, names: HostNames) -> None:
+        super().__init__()
+        self._names = names
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: float) -> None:
+        if uri.hostname is None or uri.port is None or not is_name(uri.hostname):
+            await super().connect(uri, buffer_size, connect_timeout)  # type: ignore[arg-type] - a float serves as well
+            return
+        async with asyncio.timeout(connect_timeout):
+            opened = await self._names.open_socket(uri.hostname, uri.port)
+            streams = await asyncio.open_connection(sock=opened, limit=buffer_size)
+        self._bare_io_reader, self._bare_io_writer = self._io_reader, self._io_writer = streams
+
+
 class LastingClient(Client):
     """Ends by `close` alone. `error_cb` is called with every error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names = HostNames()
 
     async def close(self) -> None:
         # nats-py cancels its reconnection once, which `wait_for` of Python 3.11 may lose, and not at all where a
@@ -32,7 +57,9 @@ class LastingClient(Client):
 
     async def _connect_to_server(self, s: Srv) -> None:
         self._close_transport()
-        await super()._connect_to_server(s)
+        s.last_attempt = time.monotonic()
+        self._transport = NamedTransport(self._names)
+        await self._transport.connect(s.uri, DEFAULT_BUFFER_SIZE, self.options["connect_timeout"])
 
     async def _process_connect_init(self) -> None:
         await super()._process_connect_init()

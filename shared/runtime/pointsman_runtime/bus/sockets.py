@@ -7,9 +7,9 @@
 import asyncio
 from collections.abc import Callable
 
-from nats.aio.transport import TcpTransport
 from nats.errors import UnexpectedEOF
 
+from pointsman_runtime.bus.lasting_client import NamedTransport
 from pointsman_runtime.bus.wire import Parser, ProtocolViolation
 
 
@@ -38,7 +38,7 @@ class SocketProtocol(asyncio.Protocol):
             self.transport.abort()
 
 
-class HandoverTransport(TcpTransport):
+class HandoverTransport(NamedTransport):
     """nats-py's transport until the handshake is over; then the socket belongs to `SocketProtocol`."""
 
     @property

@@ -1,0 +1,1 @@
+"""Where names lead, and connections to there."""
