@@ -35,7 +35,9 @@ class OneEngine:
 
     def __init__(self, late_binding: Mapping[str, object], slower: float = 1.0, ttl: str = "20s") -> None:
         """`slower`: by this factor the scheduler believes passes to be longer than they are; `ttl`: of flow control."""
-        self.bench: Final = Bench({"late_binding": {"max_requests": 1000, **late_binding}, "flow_control": {"ttl": ttl}})
+        self.bench: Final = Bench(
+            {"late_binding": {"max_requests": 1000, **late_binding}, "flow_control": {"ttl": ttl}}
+        )
         self.bench.join("a", kv_blocks=100_000)
         self.bench.serve()
         (producer,) = [each for each in self.bench.policy.producers if isinstance(each, DelayPrediction)]
