@@ -170,8 +170,8 @@ async def test_models_are_listed_for_clients_that_may_use_them(policed: Stack) -
             document = await answer.json()
             return answer.status, [model["id"] for model in document.get("data", [])]
 
-    assert await answered(lambda: listed(OWNER)) == (200, ["llama-70b", "llama-8b"])
-    assert await answered(lambda: listed(GUEST)) == (200, ["llama-8b"])
+    assert await answered(lambda: listed(OWNER)) == (200, ["llama-70b", "llama-8b", "auto"])
+    assert await answered(lambda: listed(GUEST)) == (200, ["llama-8b", "auto"])
     assert await answered(lambda: listed("pm-unknown")) == (401, [])
 
 

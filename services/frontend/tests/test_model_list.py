@@ -86,3 +86,26 @@ async def test_without_authentication_everything_is_listed_without_the_stages(st
     edge.stages.failure = StagesMissing("the bus is gone")
     status, _, names = await listed(edge)
     assert (status, names) == (200, ["small", "large", "gpt-small", "gpt-large"])
+
+
+SELECTING = CONFIG | {
+    "profiles": {"auto": {"request": ["model-selector/s", "scheduler"]}},
+    "selectors": {"s": {"models": ["small"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        (b"null", ["small", "large", "gpt-small", "gpt-large", "auto"]),
+        (b'["sm*"]', ["small", "gpt-small", "auto"]),
+        (b'["large"]', ["large", "gpt-large"]),
+    ],
+)
+async def test_auto_is_listed_where_a_model_may_be_chosen_that_the_client_may_use(
+    models: bytes, names: list[str], start_edge: StartEdge
+) -> None:
+    edge = await start_edge(config=SELECTING)
+    edge.stages.reply = allowing(models)
+    assert (await listed(edge))[2] == names
+    assert (await listed(edge, "/auto"))[0] == (200 if "auto" in names else 404)

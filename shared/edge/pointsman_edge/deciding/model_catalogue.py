@@ -9,7 +9,7 @@ import orjson
 from pointsman_contracts.journey import HeaderEdit, PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Answer, Rejection
-from pointsman_core.config import Config, identifies
+from pointsman_core.config import AUTO, Config, identifies
 from pointsman_core.permission import may_use
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.decider import Decider, StagesMissing, refusal_of
@@ -64,8 +64,10 @@ class ModelCatalogue:
         policy = self._policy()
         config = policy.config
         known = model_names(config, self._pools)
+        # Last: some clients take the first one unasked.
+        auto = [AUTO] if policy.static.selectable and AUTO not in known else []
         if not any(identifies(use) for use in config.preprocessing):
-            return known
+            return known + auto
         read = self._headers.read(headers, trusted=self._trusted.is_trusted(peer))
         now_ms = time.time_ns() // 1_000_000
         request = PreprocessRequest(
@@ -95,7 +97,10 @@ class ModelCatalogue:
                 code="internal_error",
             )
         allowed = cast("Sequence[str] | None", orjson.loads(reply.body)["models"])
-        return [name for name in known if allowed is None or _may_name(config, allowed, name)]
+        if allowed is None:
+            return known + auto
+        choosable = any(_may_name(config, allowed, name) for name in policy.static.selectable)
+        return [name for name in known if _may_name(config, allowed, name)] + (auto if choosable else [])
 
 
 def _may_name(config: Config, allowed: Sequence[str], name: str) -> bool:
