@@ -8,7 +8,13 @@ from pointsman_core.config.flow_control import Background
 from pointsman_delay.pass_model import Rates
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
-from pointsman_scheduler.domain.background import MOST_STOPS, OpenRequestsOfEngine, PromptTime, is_within_bound
+from pointsman_scheduler.domain.background import (
+    MOST_STOPS,
+    OpenRequestsOfEngine,
+    PromptTime,
+    count_starting,
+    is_within_bound,
+)
 from pointsman_scheduler.domain.late_binding import Because
 from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
 from pointsman_testing.scheduler_bench import Bench
@@ -61,6 +67,30 @@ def test_within_the_bound_no_step_of_others_is_longer_by_more_than_the_share(
         assert is_within_bound(RULE, RATES, 8192.0, work._replace(background=background - 1))
 
 
+@given(
+    others=counts,
+    running=st.integers(0, 4),
+    sizes=st.lists(st.floats(1.0, 1e5), min_size=1, max_size=4),
+    alone=st.integers(1, 6),
+    prompts=st.integers(1, 3),
+)
+def test_prompts_begin_together_within_the_bound_and_one_begins_alone_only_where_nothing_of_its_kind_runs(
+    others: int, running: int, sizes: list[float], alone: int, prompts: int
+) -> None:
+    rule = Background(harm=0.03, alone=alone, prompts=prompts)
+    work = OpenRequestsOfEngine(others, others * 1000.0, 0.0, running, running * 500.0, 0)
+    starting = count_starting(rule, RATES, 8192.0, work, sizes)
+    after = work
+    for each in sizes[:starting]:
+        after = after.with_background(each)
+    assert not starting or is_within_bound(rule, RATES, 8192.0, after)
+    assert starting <= prompts
+    if running:
+        assert starting in (0, min(prompts, len(sizes)))
+    else:
+        assert starting or not is_within_bound(rule, RATES, 8192.0, work.with_background(sizes[0]))
+
+
 @given(costs=st.lists(st.tuples(st.floats(0.0, 500.0), st.floats(0.1, 300.0)), max_size=60))
 def test_prompts_take_no_more_than_their_share_of_the_time(costs: list[tuple[float, float]]) -> None:
     time, now, spent = PromptTime(0.0), 0.0, 0.0
@@ -95,7 +125,8 @@ def test_an_engine_whose_step_times_are_unknown_takes_one_beside_others() -> Non
     fill.decide(fill.request())
     fill.offer()
     fill.offer()
-    assert len(fill.look()) == 1
+    assert fill.look() == []
+    assert len(fill.look(2.0)) == 1, "its prompt counts as computed by then, though no first token was reported"
     assert fill.look(2.0) == []
 
 
@@ -177,6 +208,8 @@ def test_the_work_of_other_schedulers_counts_and_only_own_requests_are_stopped()
     theirs = fill.request()
     fill.place(theirs, "a")
     fill.offer()
+    assert fill.look() == [], "its prompt isn't computed yet"
+    fill.pool.books.started(theirs.key, "a", 5.0, fill.now)
     assert len(fill.look()) == 1, "one beside a request whose cost is unknown"
     fill.offer()
     assert fill.look() == []

@@ -8,11 +8,14 @@ engine's other requests longer by at most a share, `harm`. Two costs count, by t
 - a prompt takes passes in which no other token comes. Prompts of background requests may take a share of an engine's
   time, `prompt_time`, while it has other requests.
 
+Prompts of background requests begin together, so that they share a pass, and only where no prompt of another request is
+computed or is about to come.
+
 An engine without other requests delays none: it runs up to `alone` background requests, few enough that those
 that stay when another request comes don't matter to it, and as few prompts at once as make a short pass.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pointsman_core.config.flow_control import Background
@@ -44,6 +47,8 @@ class OpenRequestsOfEngine(NamedTuple):
     """Their prompts, and half of their answers."""
     prompts: int
     """Background requests whose prompts aren't computed yet."""
+    others_prompts: int = 0
+    """Likewise of the others, as far as is known."""
 
     def with_background(self, tokens: float) -> "OpenRequestsOfEngine":
         """With one more background request."""
@@ -84,7 +89,7 @@ def read_engine(
 ) -> OpenRequestsOfEngine:
     """The requests on the books of a worker. `budget`: prompt tokens of a pass; `now` in seconds, as on the books;
     `leaving`: requests that don't count any more."""
-    others = background = prompts = decoding = 0
+    others = background = prompts = others_prompts = decoding = 0
     context = tokens = left = 0.0
     for hold in worker.holds.values():
         if hold.request in leaving:
@@ -102,6 +107,8 @@ def read_engine(
             context += hold.change.prompt_tokens
             left += uncached if may_wait else 0.0
             decoding += not may_wait
+            # Without a report of its first token, a request counts so for no longer than it should take.
+            others_prompts += may_wait and (now - hold.at) * 1000.0 < took_ms + _PROMPT_MS
     return OpenRequestsOfEngine(
         others=others,
         context_tokens=context,
@@ -109,7 +116,25 @@ def read_engine(
         background=background,
         background_tokens=tokens,
         prompts=prompts,
+        others_prompts=others_prompts,
     )
+
+
+def count_starting(
+    rule: Background, rates: Rates | None, budget: float, work: OpenRequestsOfEngine, tokens: Sequence[float]
+) -> int:
+    """How many of the next background requests, which have so many `tokens`, begin together on the engine now.
+
+    Prompts that share a pass spare the others the fixed part of a pass and a decode step. So where `prompts` of them
+    don't fit yet, they wait until one that runs there ends."""
+    together, more = 0, work
+    for each in tokens[: rule.prompts]:
+        more = more.with_background(each)
+        if not is_within_bound(rule, rates, budget, more):
+            break
+        together += 1
+    waits = work.background and together < min(rule.prompts, len(tokens))
+    return 0 if waits else together
 
 
 def is_within_bound(rule: Background, rates: Rates | None, budget: float, work: OpenRequestsOfEngine) -> bool:

@@ -72,4 +72,5 @@ def _see_background(fleet: Fleet, binder: Binder, policy: Policy, now: float) ->
         budget=float(estimator.batch_tokens) if estimator is not None else 1.0,
         waits_ms=settings.ttl * 1000.0,
         replicas=1 + binder.count_peers(now * 1000.0),
+        awaited=frozenset([each.row for each in binder.waiting]),
     )

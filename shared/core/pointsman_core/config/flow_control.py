@@ -34,7 +34,7 @@ class Background(Section):
     alone: int = Field(default=4, ge=0)
     """Most background requests of an engine, also of one without other requests."""
     prompts: int = Field(default=2, ge=1)
-    """The most of these whose prompts aren't computed yet."""
+    """The most of these whose prompts aren't computed yet. They begin together, so that their prompts share a pass."""
 
 
 class Wake(Section):

@@ -1,6 +1,7 @@
 """Background requests: those that wait until an engine has capacity left, and those that run."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from pointsman_core.config.flow_control import Background
@@ -11,7 +12,7 @@ from pointsman_scheduler.domain.background import (
     OpenRequestsOfEngine,
     PromptTime,
     choose_stopped,
-    is_within_bound,
+    count_starting,
     read_engine,
 )
 from pointsman_scheduler.domain.late_binding.unbound import Because, Bound
@@ -53,6 +54,8 @@ class BackgroundView(NamedTuple):
     """How long a request waits; then it is refused."""
     replicas: int
     """Schedulers of the pool: each spends its share of the time for prompts."""
+    awaited: frozenset[int]
+    """Rows of the engines that other requests wait for."""
 
 
 class BackgroundQueue:
@@ -98,41 +101,39 @@ class BackgroundQueue:
         if full or not waiting:
             return bound
         works = [read_engine(each, view.rates, view.budget, now / 1000.0) for each in view.workers]
-        for each in sorted(waiting.values(), key=lambda each: (-each.request.facts.priority, each.since)):
-            row = self._find_engine(each, now, view, works, may_serve)
-            if row is None:
+        ordered = sorted(waiting.values(), key=lambda each: (-each.request.facts.priority, each.since))
+        for row in sorted(range(len(works)), key=lambda row: (works[row].others, works[row].background, row)):
+            worker, work = view.workers[row], works[row]
+            if row in view.awaited or work.prompts or work.others_prompts:
+                continue
+            served = (each for each in ordered if may_serve(worker, each.request.lora or each.request.model))
+            for each in self._choose_starting([*islice(served, view.rule.prompts)], now, view, worker, work):
+                ordered.remove(each)
+                del waiting[each.request.key]
+                self.running[each.request.key] = NEVER
+                bound.append(each.leave_because(now, Because.CAPACITY, worker.name))
+            if not ordered:
                 break
-            worker = view.workers[row]
-            del waiting[each.request.key]
-            self.running[each.request.key] = NEVER
-            works[row] = works[row].with_background(each.tokens)
-            bound.append(each.leave_because(now, Because.CAPACITY, worker.name))
         return bound
 
-    def _find_engine(
+    def _choose_starting(
         self,
-        each: WaitingBackground,
+        served: list[WaitingBackground],
         now: float,
         view: BackgroundView,
-        works: Sequence[OpenRequestsOfEngine],
-        may_serve: Callable[[Worker, str], bool],
-    ) -> int | None:
-        """The row of the engine that runs fewest requests, of those that may run this one; None without one."""
-        rule, name = view.rule, each.request.lora or each.request.model
-        for row in sorted(range(len(works)), key=lambda row: (works[row].others, works[row].background, row)):
-            work, worker = works[row], view.workers[row]
-            if work.prompts >= rule.prompts or not may_serve(worker, name):
-                continue
-            if not is_within_bound(rule, view.rates, view.budget, work.with_background(each.tokens)):
-                continue
-            if work.others and view.rates is not None:
-                time = self._times.setdefault(worker.name, PromptTime(now))
-                cost_ms = view.rates.passes_ms(each.request.facts.prompt_tokens, view.budget)
-                if not time.may_spend(cost_ms, rule.prompt_time / view.replicas, now):
-                    continue
-                time.spend(cost_ms)
-            return row
-        return None
+        worker: Worker,
+        work: OpenRequestsOfEngine,
+    ) -> list[WaitingBackground]:
+        """The first of these requests, which go to the worker together now."""
+        rule, rates = view.rule, view.rates
+        chosen = served[: count_starting(rule, rates, view.budget, work, [each.tokens for each in served])]
+        if chosen and work.others and rates is not None:
+            time = self._times.setdefault(worker.name, PromptTime(now))
+            cost_ms = rates.passes_ms(sum([each.request.facts.prompt_tokens for each in chosen]), view.budget)
+            if not time.may_spend(cost_ms, rule.prompt_time / view.replicas, now):
+                return []
+            time.spend(cost_ms)
+        return chosen
 
     def find_stopped(self, view: BackgroundView, find: Callable[[RequestKey], Hold | None], now: float) -> list[Hold]:
         """The running requests of this scheduler that leave now; each is named once. `find`: a request's reservation;
