@@ -38,6 +38,7 @@ CEILINGS: Final = {"pairs": 1, "calls": 0, "words": 37, "methods": 35}
 _TYPED_COPY: Final = "pyright can't type the arguments of `msgspec.structs.replace`"
 _SETTINGS: Final = "settings are pydantic models, messages structs"
 _OTHER_BASE: Final = "an event of a publisher's numbered series and a message to one reader; a struct has one base"
+_COMPARED: Final = "the ends of two requests side by side: a reader needn't find two other events, which may be gone"
 _COMPILED: Final = "the section of the configuration, and the same compiled: other types under the same names"
 _COLUMNS: Final = "one value for each engine of a fleet"
 ALIKE: Final[dict[frozenset[str], str]] = {
@@ -56,6 +57,8 @@ ALIKE: Final[dict[frozenset[str], str]] = {
         (("Rejection", "StageEnded"), _OTHER_BASE),
         (("Answer", "StageEnded"), _OTHER_BASE),
         (("StageEnded", "ResponseReview"), _OTHER_BASE),
+        (("ResponseCompleted", "MirroredAnswer"), _COMPARED),
+        (("ResponseReview", "MirroredAnswer"), _COMPARED),
         (("Rejection", "Exhausted"), "the error of a filter, before its words are known"),
         (("SpecialTokens", "SpecialPrices"), "tokens, and prices of tokens"),
         (("Cost", "Price"), _COMPILED),

@@ -175,14 +175,15 @@ class LineResult(Message, frozen=True, kw_only=True):
 
 
 class LentIdentity(Message, frozen=True, kw_only=True):
-    """The identity that the lines of a batch have. Value of key `<SHA-256 of a bearer token>` in bucket
-    `pm-lent-identities`, published by the replica of `batch` that runs the batch and alone has the token; read by
-    preprocessors."""
+    """The identity of requests that a service sends to the gateway's own door: lines of a batch, items of a queue, a
+    mirror's copies. Value of key `<SHA-256 of a bearer token>` in bucket `pm-lent-identities`, published by the
+    process that alone has the token; read by preprocessors."""
 
     address: ClassVar[Address] = Address("kv", "identity", "lent", route=("sha256",), bucket=LENT_BUCKET)
 
     batch: str
+    """Empty for requests of no batch."""
     identity: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
-    """The attribute `identity` of the request that made the batch."""
+    """The attribute `identity` that the requests get."""
     priority: int = always(0)
     expires_ms: int

@@ -24,6 +24,7 @@ from pointsman_contracts.limits import (
     LimitVerdicts,
 )
 from pointsman_contracts.message import Message
+from pointsman_contracts.mirroring import MirrorCompared
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolRules, PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery, ServicePresence
@@ -77,6 +78,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     ResponseCompleted,
     ResponseReviewed,
     SessionMoved,
+    MirrorCompared,
     PoolWanted,
     UsageRecord,
     EventsLost,

@@ -118,6 +118,7 @@ _ROUTE: Final = {
     "stage": "Service that ended the request.",
     "service": "Name of the service.",
     "instance": "Instance of the service.",
+    "mirror": "Name of the mirror's policy.",
     "edge": "Instance of the edge.",
     "tenant": "Name of the tenant; `-` when the request has none.",
     "sha256": "SHA-256 of an API key, a token or a response's id, 64 hexadecimal digits.",

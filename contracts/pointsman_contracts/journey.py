@@ -90,8 +90,7 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     """Facts about a request, found by the preprocessor. They never contain prompt text."""
 
     api: str
-    """`chat.completions`, `completions`, `embeddings`, `responses` or `messages`; of what passes as it is, the name of
-    its API, e.g. `rerank` or `audio.transcriptions`."""
+    """`chat.completions`, `completions`, `embeddings`, `responses`, `messages`, or the API of what passes: `rerank`."""
     path: str = always("")
     """Path of the HTTP request, without the query string."""
     stream: bool = always(False)
@@ -204,8 +203,7 @@ class AnswerUse(Part, frozen=True, kw_only=True):
     """When a stage reviews a response, and which part of it the stage gets."""
 
     mode: str = always(AFTER)
-    """`buffer`: the whole response, before the client has any of it. `window`: each piece of a stream before the client
-    has it. `after`: when the client has everything."""
+    """`buffer`: the whole, before the client has any of it. `window`: each piece before it leaves. `after`: later."""
     content: str = always("none")
     """`none`: facts. `text`: the texts. `body`: the bytes that the client gets."""
     window: int = always(512)
@@ -214,6 +212,8 @@ class AnswerUse(Part, frozen=True, kw_only=True):
     """Characters at a window's end that are shown again with the next one, and held back until then."""
     sentences: bool = always(False)
     """A window may end early, from half its size on, where a sentence does."""
+    share: float = always(1.0)
+    """Share of the answers that it is asked about, in mode `after`. All turns of a session are in it, or none."""
 
 
 class Stage(Part, frozen=True, kw_only=True):

@@ -79,6 +79,12 @@ class ResponseReview(Message, frozen=True, kw_only=True):
     """The answer is too large to be sent along: `texts` and `body` are missing."""
     usage: Usage | None = None
     """In mode `after`, if it was reported."""
+    cost_nanos: int | None = None
+    """In mode `after`, as `ResponseCompleted.cost_nanos`."""
+    ttft_ms: float | None = None
+    """In mode `after`, as `ResponseCompleted.ttft_ms`."""
+    duration_ms: float | None = None
+    """In mode `after`, as `ResponseCompleted.duration_ms`."""
     stages: tuple[StageReport, ...] = always(())
     """In mode `after`: what the stages before this one said, as in `ResponseCompleted.stages`; a stage that was asked
     in that mode too is `blocked` or `replaced` by what it would have done."""

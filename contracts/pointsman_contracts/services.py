@@ -57,7 +57,7 @@ class Service(NamedTuple):
     order: tuple[Before, ...] = ()
     """Rules of the order on the way in."""
     review: Review | None = None
-    """Set for a stage that may also review responses."""
+    """Set for a service that may also review responses."""
     optional: bool = False
     """A stack runs without it unless a profile names it."""
     single: bool = False
@@ -78,6 +78,7 @@ EVENTS: Final = (
     "response.reviewed.v1",
     "request.judged.v1",
     "session.moved.v1",
+    "mirror.compared.v1",
     "pool.wanted.v1",
     "worker.joined.v1",
     "worker.silent.v1",
@@ -260,6 +261,14 @@ SERVICES: Final = (
         ),
     ),
     Service(
+        "mirror",
+        "background",
+        review=Review(AnswerUse(mode="after", content="text"), on_error="allow"),
+        optional=True,
+        publishes=("mirror.compared.v1", "identity.lent.v1"),
+        reads=("response.completed.v1",),
+    ),
+    Service(
         "worker-agent",
         "agent",
         publishes=(*_WORKERS, "worker.claim.v1", "worker.kv.v1", "worker.kv-state.v1"),
@@ -356,9 +365,9 @@ READ: Final[dict[Kind, tuple[str, ...]]] = {
 """Kind → type ids that each service of the kind reads."""
 
 REVIEWER_PUBLISHES: Final = ("response.verdict.v1", "edge.content.v1")
-"""Type ids that each stage with a `review` publishes."""
+"""Type ids that each service with a `review` publishes."""
 REVIEWER_READS: Final = ("response.review.v1", "edge.content-answer.v1")
-"""Type ids that each stage with a `review` reads."""
+"""Type ids that each service with a `review` reads."""
 
 
 def names(*kinds: Kind) -> tuple[str, ...]:
@@ -369,5 +378,7 @@ def names(*kinds: Kind) -> tuple[str, ...]:
 EDGES: Final = names("edge")
 STAGES: Final = {service.name: service for service in SERVICES if service.kind == "stage"}
 """By name, in the order of the table: first those that every request passes, then those of itineraries."""
+REVIEWERS: Final = {service.name: service for service in SERVICES if service.review is not None}
+"""The services that may review responses, by name."""
 ITINERARY: Final = tuple(service.name for service in SERVICES if service.itinerary)
 """The stages that a profile may put into its itinerary, in any order that the rules allow."""

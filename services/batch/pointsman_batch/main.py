@@ -8,7 +8,7 @@ from pointsman_batch.adapters.batches import Batches, SeenBatch
 from pointsman_batch.adapters.chunks import BucketChunks, ChunkStore, FolderChunks
 from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.gateway import Gateway
-from pointsman_batch.adapters.lending import Lending
+from pointsman_hosting.lending import Lending
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.adapters.work_queue import WorkStreams
 from pointsman_batch.configuration import compile_policy

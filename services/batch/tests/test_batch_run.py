@@ -15,7 +15,7 @@ from pointsman_batch.adapters.batches import Batches
 from pointsman_batch.adapters.chunks import BucketChunks
 from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.gateway import Gateway
-from pointsman_batch.adapters.lending import Lending
+from pointsman_hosting.lending import Lending
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.batch_run import BatchRun, LeaseLost
 from pointsman_batch.domain.pace import Pace

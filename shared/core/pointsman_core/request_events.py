@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final, get_args
 
 from pointsman_contracts.message import MalformedMessage
+from pointsman_contracts.mirroring import MirrorCompared
 from pointsman_contracts.response import (
     AttemptFailed,
     RequestAnswered,
@@ -24,6 +25,7 @@ Event = (
     | ResponseCompleted
     | ResponseReviewed
     | SessionMoved
+    | MirrorCompared
 )
 
 _TYPES: Final[dict[str, type[Event]]] = {kind.address.type_id: kind for kind in get_args(Event)}
@@ -42,7 +44,7 @@ def read(type_id: str, body: bytes) -> Event | None:
 
 def edge_of(event: Event) -> str:
     """The edge whose request an event is about."""
-    return event.edge if isinstance(event, RequestScheduled | SessionMoved) else event.source
+    return event.edge if isinstance(event, RequestScheduled | SessionMoved | MirrorCompared) else event.source
 
 
 def by_edge(found: Sequence[Event]) -> dict[str, list[Event]]:

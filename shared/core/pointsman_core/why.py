@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from pointsman_contracts.agent import OTHER
+from pointsman_contracts.mirroring import MirrorCompared
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
 
 _ALIKE = 0.005
@@ -184,3 +185,15 @@ def _rivals(columns: CandidateColumns, chosen: str) -> list[int]:
 
 def _total(columns: CandidateColumns, row: int) -> float | None:
     return columns.totals[row] if columns.totals else None
+
+
+def describe_copy(event: MirrorCompared) -> str:
+    """What became of a copy, in a few words."""
+    begun = f"{event.copy.model} answered a copy, {event.copy_id}"
+    if event.outcome != "answered":
+        return f"{event.copy.model} didn't answer a copy, {event.copy_id}: {event.outcome}, {event.reason}"
+    if event.likeness is None:
+        return f"{begun}; the answers can't be compared"
+    alike = "the same text" if event.same_text else f"{event.likeness:.0%} of the words in common"
+    calls = {True: ", the same calls", False: ", other calls", None: ""}[event.same_calls]
+    return f"{begun}; {alike}{calls}"

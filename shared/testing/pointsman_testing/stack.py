@@ -328,6 +328,8 @@ class Stack:
                 "POINTSMAN_PORT_SHARED": "true",
                 "POINTSMAN_GATEWAY_URL": f"http://127.0.0.1:{self._door_port}",
             }
+        if service == "mirror":
+            return {"POINTSMAN_GATEWAY_URL": f"http://127.0.0.1:{self._door_port}"}
         return {"POINTSMAN_STATE_DIR": str(self._folder / "recorder-state")} if service == "recorder" else {}
 
 

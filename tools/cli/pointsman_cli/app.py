@@ -17,6 +17,7 @@ from pointsman_cli.command_line import succeed as _succeed
 from pointsman_cli.config.config_app import config_app
 from pointsman_cli.engines.engine_app import engines_app
 from pointsman_cli.explain.levels import levels
+from pointsman_cli.explain.mirrors_app import mirrors
 from pointsman_cli.explain.sessions_app import sessions
 from pointsman_cli.flight.regret_app import regret
 from pointsman_cli.flight.replay_app import replay
@@ -274,6 +275,7 @@ def usage(
 
 app.command()(sessions)
 app.command()(levels)
+app.command()(mirrors)
 app.command()(simulate)
 app.command()(regret)
 app.command()(weights)

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from pointsman_contracts.cascade import ESCALATED
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.message import fields_of
+from pointsman_contracts.mirroring import MirrorCompared
 from pointsman_contracts.money import dollars
 from pointsman_contracts.response import (
     AttemptFailed,
@@ -72,6 +73,8 @@ def _line(event: Event) -> str:
             return f"session {event.session.id} goes from {event.last_worker} to {event.worker}: {event.reason}"
         case ResponseReviewed():
             return "stages reviewed the response after its last byte"
+        case MirrorCompared():
+            return why.describe_copy(event)
 
 
 def _decision(event: RequestScheduled) -> Document:

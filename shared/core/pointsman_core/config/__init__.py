@@ -7,6 +7,7 @@ from pointsman_core.config.edge import Cors, EdgeSettings
 from pointsman_core.config.engine_tls import EngineTls
 from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
+from pointsman_core.config.mirroring import DEFAULT_MIRROR, Mirror
 from pointsman_core.config.model import AUTO, Config, Profile, load
 from pointsman_core.config.pool import Pool
 from pointsman_core.config.processing import ANSWER_BLOCKS, Processors, ProcessorUse, identifies
@@ -24,6 +25,7 @@ __all__ = [
     "AUTO",
     "DEFAULT_CACHE",
     "DEFAULT_GUARD",
+    "DEFAULT_MIRROR",
     "WORDS",
     "Action",
     "Api",
@@ -43,6 +45,7 @@ __all__ = [
     "Guard",
     "JointChoice",
     "Kubernetes",
+    "Mirror",
     "Model",
     "PickerUse",
     "PluginUse",

@@ -8,12 +8,13 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pointsman_contracts.parties import OWN_NAMES
-from pointsman_contracts.services import ITINERARY, OrderRule
+from pointsman_contracts.services import ITINERARY, REVIEWERS, OrderRule
 from pointsman_contracts.target import Target
 from pointsman_core.config.caching import Cache, cache_problems
 from pointsman_core.config.cascading import cascade_problems
 from pointsman_core.config.edge import EdgeSettings
 from pointsman_core.config.guarding import Guard, guard_problems, response_guard_problems
+from pointsman_core.config.mirroring import Mirror, mirror_problems
 from pointsman_core.config.order import request_order_problems, response_order_problems
 from pointsman_core.config.pool import Pool
 from pointsman_core.config.processing import Processors, ProcessorUse
@@ -101,6 +102,9 @@ class Config(Section):
     caches: dict[str, Cache] = Field(default_factory=dict[str, Cache])
     """Policies of the stage `semantic-cache`: `semantic-cache/<name>` in an itinerary; `semantic-cache` alone is
     `default`."""
+    mirrors: dict[str, Mirror] = Field(default_factory=dict[str, Mirror])
+    """Policies of the service `mirror`, which has other models answer copies of requests: `mirror/<name>` in an
+    itinerary on the way back; `mirror` alone is `default`."""
     scheduling: dict[str, SchedulingPolicy] = Field(default_factory=lambda: {"default": SchedulingPolicy()})
     """Policies that choose an engine of a pool; a pool names its policy."""
     stages: dict[str, CustomStage] = Field(default_factory=dict[str, CustomStage])
@@ -140,6 +144,10 @@ class Config(Section):
                 stages = (*ITINERARY, *self.stages)
                 where = f"selectors.{name}.cascade"
                 problems += cascade_problems(where, selector.cascade, selector.models, self.stages, stages)
+        for name, mirror in self.mirrors.items():
+            for position, model in enumerate(mirror.to):
+                if not self._is_open_ended:
+                    need(f"mirrors.{name}.to.{position}", "model", model, names)
         problems += self._rewrite_problems(names)
         processors = dict.fromkeys(use.name or use.use for use in self.preprocessing)
         for position, name in enumerate(self.edge.static_skips):
@@ -177,13 +185,15 @@ class Config(Section):
             problems += response_order_problems(
                 f"profiles.{name}.response", profile.response, self.postprocessing, excepted
             )
+        back_stages = dict.fromkeys((*stages, *REVIEWERS))
         ways_back = {f"profiles.{name}.response": profile.response for name, profile in self.profiles.items()}
         for way, itinerary in (ways_back | {"postprocessing": self.postprocessing}).items():
             problems += response_guard_problems(way, itinerary, self.guards)
             problems += cache_problems(way, itinerary, self.caches)
+            problems += mirror_problems(way, itinerary, self.mirrors)
             for position, use in enumerate(itinerary):
-                need(f"{way}.{position}", "stage", use.service, stages)
-                problem = response_problem(use, self.stages) if use.service in stages else None
+                need(f"{way}.{position}", "stage", use.service, back_stages)
+                problem = response_problem(use, self.stages) if use.service in back_stages else None
                 if problem is not None:
                     problems.append((f"{way}.{position}", problem))
         if not self.profiles:
@@ -208,8 +218,6 @@ class Config(Section):
     def _rewrite_problems(self, names: Mapping[str, object]) -> list[Problem]:
         problems: list[Problem] = []
         matched: dict[str, int] = {}
-        # The models of a pool that lists none are its engines' to name.
-        open_ended = any(not pool.models for pool in self.pools.values())
         for position, rewrite in enumerate(self.rewrites):
             problems += [
                 (f"rewrites.{position}.match", f"rewrites.{matched[text]} matches {text!r} already")
@@ -219,9 +227,14 @@ class Config(Section):
             problems += [
                 (f"rewrites.{position}.to", unknown("model", model, (*names, AUTO)))
                 for model in rewrite.to
-                if not (open_ended or model in names or model.partition("/")[0] == AUTO)
+                if not (self._is_open_ended or model in names or model.partition("/")[0] == AUTO)
             ]
         return problems
+
+    @property
+    def _is_open_ended(self) -> bool:
+        """Whether a pool lists no models: they are its engines' to name."""
+        return any(not pool.models for pool in self.pools.values())
 
     def find_target(self, name: str) -> Target | None:
         """The pool or provider that serves `name`, and the model's name there; None for an unknown name. `base` is None

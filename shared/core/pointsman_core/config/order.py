@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from pointsman_contracts.services import STAGES, Before
+from pointsman_contracts.services import REVIEWERS, STAGES, Before
 from pointsman_core.config.section import Problem
 from pointsman_core.config.stages import StageUse, active
 
@@ -14,7 +14,7 @@ def _rules(orders: Iterable[tuple[str, tuple[Before, ...]]]) -> tuple[tuple[str,
 
 
 _ON_THE_WAY_IN: Final = _rules((stage.name, stage.order) for stage in STAGES.values())
-_ON_THE_WAY_BACK: Final = _rules((stage.name, stage.review.order) for stage in STAGES.values() if stage.review)
+_ON_THE_WAY_BACK: Final = _rules((name, each.review.order) for name, each in REVIEWERS.items() if each.review)
 
 
 def request_order_problems(where: str, stages: Sequence[StageUse], excepted: Collection[str]) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pointsman_contracts.journey import AnswerUse
 from pointsman_contracts.message import fields_of
-from pointsman_contracts.services import STAGES, Content, OnError, ReviewMode
+from pointsman_contracts.services import REVIEWERS, STAGES, Content, OnError, ReviewMode
 from pointsman_core.config.processing import Switch, switched_off
 from pointsman_core.config.section import Section
 from pointsman_core.units import PositiveDuration
@@ -47,6 +47,9 @@ class StageUse(Section):
     """On the way back: characters of a window that are shown again with the next one."""
     sentences: bool | None = None
     """On the way back: whether a window may end at the end of a sentence."""
+    share: float | None = Field(default=None, gt=0, le=1)
+    """On the way back, in mode `after`: the share of the answers that the stage is asked about, e.g. 0.05. All turns of
+    a session are in it, or none; stages with the same share are asked about the same answers."""
 
     @property
     def service(self) -> str:
@@ -98,6 +101,8 @@ class CustomStage(Section):
     is reviewed whole before any of it is sent."""
     sentences: bool = False
     """A window may end early, from half its size on, where a sentence does."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the answers that it is asked about, in mode `after`."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -112,15 +117,17 @@ def _misfit(answer: CustomStage | AnswerUse) -> str | None:
         return "`mode: window` needs `content: text`"
     if answer.mode == "window" and answer.overlap >= answer.window:
         return f"`overlap` ({answer.overlap}) must be less than `window` ({answer.window})"
+    if answer.mode != "after" and answer.share < 1:
+        return "`share` needs `mode: after`: a stage that may change answers is asked about each"
     return None
 
 
 _REVIEWERS: Final = {
-    stage.name: CustomStage.model_validate({**fields_of(stage.review.use), "on_error": stage.review.on_error})
-    for stage in STAGES.values()
-    if stage.review
+    name: CustomStage.model_validate({**fields_of(service.review.use), "on_error": service.review.on_error})
+    for name, service in REVIEWERS.items()
+    if service.review
 }
-"""Defaults for how this project's stages review responses."""
+"""Defaults for how this project's services review responses."""
 
 
 def stage_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[str, object]:
@@ -150,7 +157,7 @@ def request_problem(use: StageUse) -> str | None:
     """The problem of an entry on the way in; None when it is right."""
     if use.mode in _ANSWER_MODES:
         return f"`mode: {use.mode}` is for stages on the way back; on the way in it is enforce, shadow or off"
-    given = [name for name in ("content", "window", "overlap", "sentences") if getattr(use, name) is not None]
+    given = [name for name in ("content", "window", "overlap", "sentences", "share") if getattr(use, name) is not None]
     return f"`{given[0]}` is for stages on the way back" if given else None
 
 
@@ -173,4 +180,5 @@ def _answer(use: StageUse, custom: CustomStage) -> AnswerUse:
         window=custom.window if use.window is None else use.window,
         overlap=custom.overlap if use.overlap is None else use.overlap,
         sentences=custom.sentences if use.sentences is None else use.sentences,
+        share=custom.share if use.share is None else use.share,
     )

@@ -4,10 +4,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from pointsman_apis.streams import EventSplitter
-from pointsman_contracts.journey import AnswerUse, StageReport
+from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response_stage import AnswerText, ResponseReview
-from pointsman_edge.reviewing.answer_window import AnswerWindow
+from pointsman_edge.reviewing.answer_texts import texts_of_stream, texts_of_whole
 from pointsman_edge.reviewing.reviewers import UNREADABLE, NoVerdict, Reviewers
 from pointsman_edge.reviewing.stage_review import OUTCOMES, StageReview, StageTrail, in_shadow
 from pointsman_edge.reviewing.whole_answer import WholeAnswer
@@ -95,14 +94,6 @@ class AfterAnswer:
         """The texts of the answer as it left; None if some part of it can't be read."""
         api = self._record.api
         if not self._record.stream:
-            answer = (
-                self.answer if self.answer is not None and self.answer.edited_body == body else WholeAnswer(api, body)
-            )
-            reading = answer.reading
-            if reading is None:
-                return None
-            return tuple([AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in reading.slots])
-        splitter = EventSplitter()
-        window = AnswerWindow(api, AnswerUse(mode="buffer", content="text"))
-        whole = [window.add_event(event) for event in (*splitter.split_bytes(body), *splitter.rest())]
-        return window.held_texts() if all(whole) else None
+            answer = self.answer
+            return texts_of_whole(answer if answer and answer.edited_body == body else WholeAnswer(api, body))
+        return texts_of_stream(api, body)

@@ -40,7 +40,7 @@ class AnswerReview:
         self._stages = list(stages)
         reviews = [StageReview(position, stage, record) for position, stage in enumerate(stages)]
         self._blocking = [review for review in reviews if review.use.mode != AFTER]
-        after = [review for review in reviews if review.use.mode == AFTER]
+        after = [review for review in reviews if review.use.mode == AFTER and review.is_in_share]
         self._after = AfterAnswer(after, reviewers, record, edge)
         self._most_held = record.policy.limits.max_held_answer
         """Bytes of the answer that are held for stages which the client waits for."""

@@ -1,5 +1,6 @@
 """One response stage's review of one answer: the questions to it, and its report."""
 
+import hashlib
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -38,6 +39,17 @@ class StageReview:
         self.unread = False
         """Some part of the answer couldn't be shown to the stage."""
         self._window: AnswerWindow | None = None
+
+    @property
+    def is_in_share(self) -> bool:
+        """Whether the answer is in the share that the stage is asked about."""
+        share = self.use.share
+        if share >= 1.0:
+            return True
+        decision = self._record.decision
+        session = None if decision is None else decision.session
+        sampled = self._record.request_id if session is None else session.id
+        return int.from_bytes(hashlib.blake2b(sampled.encode(), digest_size=8).digest()) < share * 2**64
 
     @property
     def window(self) -> AnswerWindow:
@@ -96,6 +108,9 @@ class StageReview:
             body=None if body is None else Blob(body),
             truncated=truncated,
             usage=usage,
+            cost_nanos=record.cost_nanos,
+            ttft_ms=record.ttft_ms if record.duration_ms is not None else None,
+            duration_ms=record.duration_ms,
             stages=stages,
             memo=stage.memo,
             makeshift=record.makeshift,

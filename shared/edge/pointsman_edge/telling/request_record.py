@@ -64,6 +64,8 @@ class RequestRecord:
     unused: tuple[UnusedAnswer, ...] = ()
     decided_s = 0.0
     first_byte_at: float | None = None
+    duration_ms: float | None = None
+    """From receiving the request to its end; None while it is open."""
     stream = False
     bytes_out = 0
     tail: UsageTail | None = None
@@ -201,6 +203,12 @@ class RequestRecord:
                 self.cost_nanos = cost = price.cost_of(usage, tier)
                 self.cost = cost / NANOS
 
+    @property
+    def ttft_ms(self) -> float | None:
+        """From receiving the request to the first byte of the answer's body."""
+        first = self.first_byte_at
+        return None if first is None else round((first - self.received_at) * 1e6) / 1e3
+
     def make_completion(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
         """The event."""
         reply, decision, answer = self.reply, self.decision, self.answer
@@ -212,7 +220,7 @@ class RequestRecord:
             profile, identity, target = reply.profile or None, reply.identity, reply.target
             if self.rejection is None:
                 model = reply.model
-        first, received_at = self.first_byte_at, self.received_at
+        duration_ms = self.duration_ms = round((now - self.received_at) * 1e6) / 1e3
         completed = ResponseCompleted(
             request_id=self.request_id,
             source=source,
@@ -232,8 +240,8 @@ class RequestRecord:
             attempts=self.attempts,
             # Rounding to a whole number takes a fifth of the time of rounding to three decimals.
             decided_ms=round(self.decided_s * 1e6) / 1e3,
-            ttft_ms=None if first is None else round((first - received_at) * 1e6) / 1e3,
-            duration_ms=round((now - received_at) * 1e6) / 1e3,
+            ttft_ms=self.ttft_ms,
+            duration_ms=duration_ms,
             usage=self.usage,
             answers=1 if decision is None else decision.answers,
             identity=identity,

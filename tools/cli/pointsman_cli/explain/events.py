@@ -10,6 +10,7 @@ from rich.text import Text
 from pointsman_contracts import headers
 from pointsman_contracts.cascade import ESCALATED
 from pointsman_contracts.message import Message, fields_of
+from pointsman_contracts.mirroring import MirrorCompared
 from pointsman_contracts.response import (
     AttemptFailed,
     RequestAnswered,
@@ -101,6 +102,8 @@ def as_line(event: Event) -> Text:
         case SessionMoved():
             line.append(f"session {event.session.id} goes from {event.last_worker} to {event.worker}")
             line.append(f"  {event.reason}", "yellow")
+        case MirrorCompared():
+            line.append(why.describe_copy(event), "" if event.outcome == "answered" else "yellow")
         case ResponseStarted():
             line.append(f"{event.worker} first byte after {event.ttft_ms:.0f} ms")
     return line

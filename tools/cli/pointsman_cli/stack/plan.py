@@ -25,6 +25,7 @@ SCHEDULER: Final = "scheduler"
 CONSOLE: Final = "console"
 FRONTEND: Final = "frontend"
 BATCH: Final = "batch"
+MIRROR: Final = "mirror"
 OPTIONAL: Final = tuple(service.name for service in EVERY if service.optional)
 """The services that a stack runs only if its configuration names them in an itinerary."""
 SINGLE: Final = tuple(service.name for service in EVERY if service.single)
@@ -132,6 +133,8 @@ class Ground:
     """Whether clients' keys are forwarded to the engines."""
     envoy: bool = False
     """Whether Envoy takes the requests."""
+    door_port: int = 0
+    """Port at which the gateway takes requests, the first frontend's or Envoy's; 0 while it isn't known."""
     batch_port: int = 0
     """Port of the replicas of `batch`, which share it; 0: there are none."""
     separate: bool = False
@@ -248,6 +251,8 @@ def _own(service: str, name: str, ground: Ground) -> dict[str, str]:
             "POINTSMAN_BATCH_PORT_SHARED" if not ground.separate else "POINTSMAN_PORT_SHARED": "true",
             "POINTSMAN_GATEWAY_URL": f"http://127.0.0.1:{ground.port}",
         }
+    if service == MIRROR and ground.door_port:
+        return {"POINTSMAN_GATEWAY_URL": f"http://127.0.0.1:{ground.door_port}"}
     return {}
 
 

@@ -200,13 +200,16 @@ class LocalStack:
         keyed = self.options.engine_key is not None
         port = 0 if self.options.envoy else self.options.port
         batch = bool(counts.get(plan.BATCH)) and not self.options.envoy
+        # Lines and copies go to the frontend, whose port must then be known.
+        sends_itself = batch or (bool(counts.get(plan.MIRROR)) and not self.options.envoy)
+        port = port or (free_port() if sends_itself else 0)
         ground = plan.Ground(
             env,
-            # Lines go to the frontend, whose port must then be known.
-            port or (free_port() if batch else 0),
+            port,
             self._folder.state,
             keyed=keyed,
             envoy=self.options.envoy,
+            door_port=self.options.port if self.options.envoy else port,
             batch_port=free_port() if batch else 0,
             separate=self.options.separate,
         )
@@ -218,7 +221,7 @@ class LocalStack:
         else:
             uses = await self._uses(crew, simulated)
             if counts[plan.FRONTEND] > 1 and not ground.port and not ground.envoy:
-                ground = replace(ground, port=free_port())
+                ground = replace(ground, port=(port := free_port()), door_port=port)
             self._begin(self._measured(plan.bundles(counts, ground, uses, self.options.engine_key)))
         if self.options.envoy:
             if self.options.separate:

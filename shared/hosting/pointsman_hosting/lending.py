@@ -1,4 +1,4 @@
-"""Lends the identity of a batch's sender, or of a queue, to requests."""
+"""Lends an identity to requests that a service sends to the gateway's own door: a batch's, a queue's, a mirror's."""
 
 import hashlib
 import secrets
@@ -9,7 +9,7 @@ from pointsman_contracts.message import JsonValue
 from pointsman_runtime.jetstream.buckets import Bucket
 
 AFTER_END_MS: Final = 3_600_000
-"""An identity is lent until this long after its batch expires."""
+"""An identity is lent until this long after its time."""
 
 
 class Lending:
@@ -23,8 +23,8 @@ class Lending:
     async def lend_identity(
         self, batch: str, identity: dict[str, JsonValue], expires_ms: int, *, urgent: bool = False
     ) -> str:
-        """A token with which requests have this identity, until some time after the batch expires. `urgent`: they risk
-        to expire."""
+        """A token with which requests have this identity, until some time after `expires_ms`. `batch`: empty for
+        requests of none. `urgent`: they risk to expire."""
         token = f"{LENT_PREFIX}{secrets.token_urlsafe(32)}"
         lent = LentIdentity(
             batch=batch,

@@ -1,0 +1,1 @@
+"""What a mirror costs clients, and what it finds."""

@@ -1,0 +1,1 @@
+"""The gateway's own door, and the identity with which copies come there."""

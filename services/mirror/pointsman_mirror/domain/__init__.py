@@ -1,0 +1,1 @@
+"""Copies of requests, and comparisons of answers. Pure."""
