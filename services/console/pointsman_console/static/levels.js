@@ -51,6 +51,7 @@ function draw({ rows, by, since_ms, until_ms, more, behind, lost }) {
   const notes = [
     `From ${covered}${begun}.`,
     rows.length ? "Times are means to the first token." : "No request with a service level ended in this time. Set one as slo of a profile, a model or a key: docs/service-levels.md.",
+    rows.some((row) => row.unknown) ? "An answer is unknown where its engine didn't report its tokens, or its first token can't be seen." : "",
     more ? "There are more rows; those with the most missed answers are shown." : "",
     behind ? `The recorder is ${counted(behind, "event")} behind.` : "",
     lost ? `The ends of ${counted(lost, "request")} were lost, and aren't counted.` : "",
