@@ -101,6 +101,21 @@ async def test_before_the_first_byte_the_next_engine_is_tried(start_edge: StartE
     assert len(bad.received) == 1
 
 
+async def test_an_answer_of_two_lengths_is_no_answer_and_the_operator_reads_why(start_edge: StartEdge) -> None:
+    """One of them would end it elsewhere than a proxy before the engine thinks (RFC 9112, 6.3)."""
+
+    async def answer(request: Received) -> None:
+        await request.answer(ANSWER, more="transfer-encoding: chunked\r\n")
+
+    async with ScriptedEngine(answer) as engine:
+        edge = await start_edge(engine.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 502
+    (done,) = edge.events.of(ResponseCompleted)
+    assert [attempt.reason for attempt in done.attempts] == [
+        "sent invalid HTTP: Transfer-Encoding can't be present with Content-Length"
+    ]
+
+
 async def test_the_next_engine_is_not_told_to_pull_from_what_may_be_itself(start_edge: StartEdge) -> None:
     """A pull from itself fails in NIXL (NIXL_ERR_INVALID_PARAM)."""
     async with ScriptedEngine(refuse_with_503) as first, ScriptedEngine() as second:

@@ -14,6 +14,7 @@ from pointsman_testing.agent_forms import AgentForm, claude_code, codex
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.mock_providers import MockProvider
 from pointsman_testing.raw_http import RawResponse, post, raw_request
+from pointsman_testing.scripted_engine import Received, ScriptedEngine
 
 CANARY = "canary-7730"
 CHAT = "/v1/chat/completions"
@@ -207,3 +208,26 @@ async def test_reasoning_is_left_out_or_marked_as_lost_where_a_service_says_so(
         answer = await send(edge, CHAT, {"model": "large", "messages": messages}, {})
         assert answer.status == 200, answer.body
     assert provider.asked[1].body["messages"][1] == repaired
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n", "sent invalid HTTP"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{", "broke off within its answer"),
+    ],
+)
+async def test_an_operator_reads_how_a_providers_answer_broke(start_edge: StartEdge, sent: bytes, reason: str) -> None:
+    async def answer(request: Received) -> None:
+        await request.write(sent)
+        request.writer.close()
+
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(ScriptedEngine(answer))
+        edge, _ = await start(stack, start_edge, "openai", {"base_url": service.url})
+        body = {"model": "large", "messages": [{"role": "user", "content": CANARY}]}
+        assert (await send(edge, CHAT, body, {})).status == 502
+    await eventually(lambda: edge.events.of(ResponseCompleted))
+    (attempt,) = edge.events.of(ResponseCompleted)[-1].attempts
+    assert attempt.reason.startswith(reason)

@@ -230,7 +230,9 @@ class EngineConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self.complete:
-                self._fail(EndpointFailed(FAILED, f"sent invalid HTTP: {type(error).__name__}"))
+                # The parser's words are its own, and quote nothing; of an upgrade it tells a number.
+                words = "it changes the protocol" if isinstance(error, httptools.HttpParserUpgrade) else error
+                self._fail(EndpointFailed(FAILED, f"sent invalid HTTP: {words}"))
                 return
             # The answer is good; the connection isn't used again.
             self._failure = EndpointFailed(FAILED, "sent more than one response")

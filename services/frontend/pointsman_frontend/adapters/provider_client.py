@@ -149,7 +149,7 @@ class ProviderAnswer:
         except TimeoutError:
             raise self._cut_off("silent for too long") from None
         except aiohttp.ClientError as error:
-            raise self._cut_off(type(error).__name__) from None
+            raise self._cut_off(_words(error)) from None
 
     def close(self) -> None:
         """Done: the connection serves again when the answer is complete; otherwise it is cut, which makes the provider
@@ -266,7 +266,7 @@ class ProviderClient:
             detail = error.os_error.strerror or type(error.os_error).__name__
             raise ProviderFailed("refused", detail, broken) from None
         except (aiohttp.ClientError, ValueError) as error:
-            raise ProviderFailed("failed", type(error).__name__, broken) from None
+            raise ProviderFailed("failed", _words(error), broken) from None
         finally:
             if response is not None and not begun:
                 response.close()  # the caller is gone, or the answer is of no use
@@ -311,6 +311,20 @@ class ProviderClient:
                 max_field_size=_LONGEST_HEADER,
             )
         return session
+
+
+def _words(error: Exception) -> str:
+    """The reason for an operator: aiohttp's own texts may quote the answer."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "closed the connection"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "broke off within its answer, or sent what isn't in the encoding that it named"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "sent invalid HTTP"
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return strerror or type(error).__name__
 
 
 def _tracing() -> "aiohttp.TraceConfig":
