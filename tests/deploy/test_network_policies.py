@@ -102,7 +102,7 @@ def _asks_others(service: str) -> bool:
     gateway's own edges, alone."""
     asking = {"aiohttp", "pointsman-providers", "pointsman-embedding"}
     project = tomllib.loads((ROOT / "services" / service / "pyproject.toml").read_text())["project"]
-    return service not in ("metrics-collector", "batch") and bool(asking & set(project["dependencies"]))
+    return service not in ("metrics-collector", "batch", "mirror") and bool(asking & set(project["dependencies"]))
 
 
 @pytest.mark.parametrize("service", SERVICES)
