@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_plugins.scheduling.request import RequestKey
-from pointsman_scheduler.domain.ledger import ASK_AGAIN_S, SURPLUS_AFTER_S
+from pointsman_scheduler.domain.ledger import ASK_AFTER_S, ASK_AGAIN_S, PEERS_TIMES, SURPLUS_AFTER_S
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
 from pointsman_testing.scheduler_bench import Bench
@@ -371,6 +371,30 @@ def test_each_scheduler_asks_about_its_own() -> None:
     bench.now += 100
     assert doubtful(bench) == {}
     assert bench.pool.books.doubtful(bench.now, lambda _: True) != {}
+
+
+def test_a_reservation_of_a_living_peer_is_asked_about_when_the_peer_had_its_time() -> None:
+    """The peer may have released it, and the release may be lost: then the peer doesn't ask."""
+    bench = Bench()
+    bench.join("w0")
+    bench.place(bench.request(), "w0", scheduler="scheduler-2")
+    begun, asked = bench.now, list[float]()
+    while bench.now < begun + 60:
+        bench.now += 1
+        bench.hear("w0", running=0)
+        if doubtful(bench):
+            asked.append(bench.now - begun)
+    assert asked == [11, 36], "the first report without the request came after 1 s"
+
+
+def test_a_reservation_of_a_living_peer_on_a_busy_engine_is_asked_about_at_last() -> None:
+    bench = Bench()
+    bench.join("w0")
+    bench.place(bench.request(), "w0", scheduler="scheduler-2")
+    bench.now += PEERS_TIMES * ASK_AFTER_S - 1
+    assert doubtful(bench) == {}
+    bench.now += 1
+    assert doubtful(bench) != {}
 
 
 def test_the_requests_of_a_dead_edge_are_written_off() -> None:

@@ -35,6 +35,9 @@ may well take longer (llm-d-router issue 2295)."""
 SURPLUS_AFTER_S: Final = 2.0
 """An engine must report fewer requests than the books hold for this long before the books are checked early."""
 ASK_AGAIN_S: Final = 5.0
+PEERS_TIMES: Final = 5.0
+"""A scheduler asks about its own reservations first, and its peers after so many times as long: it may have released
+one, and the release and the end of the request may be lost on their way to a peer."""
 
 Disproved = tuple[str, str, str]
 """An attempt that refused a request as the client's fault, which a peer then answered: worker, outcome, and the name of
@@ -315,16 +318,19 @@ class Ledger:
 
     def doubtful(self, now: float, mine: Callable[[str], bool]) -> dict[str, list[str]]:
         """Ids of requests to query at their edges, by edge: old ones, and those that the engine doesn't seem to have.
-        Only reservations of schedulers that are `mine` to look after; each is named again after a while."""
+        Reservations of schedulers that aren't `mine` to look after come later; each is named again after a while."""
         questions: dict[str, list[str]] = {}
         for hold in self:
-            age = now - hold.at
+            age, since_asked = now - hold.at, now - hold.asked_at
+            if age < SURPLUS_AFTER_S:
+                continue
+            times = 1.0 if mine(hold.scheduler) else PEERS_TIMES
             surplus = now - hold.worker.surplus_since if hold.worker.surplus_since != NEVER else 0.0
-            if surplus >= SURPLUS_AFTER_S and age >= SURPLUS_AFTER_S:
-                due = now - hold.asked_at >= ASK_AGAIN_S
+            if min(surplus, age) >= SURPLUS_AFTER_S * times:
+                due = since_asked >= ASK_AGAIN_S * times
             else:
-                due = age >= ASK_AFTER_S and now - hold.asked_at >= ASK_AFTER_S
-            if due and mine(hold.scheduler):
+                due = min(age, since_asked) >= ASK_AFTER_S * times
+            if due:
                 hold.asked_at = now
                 questions.setdefault(hold.change.edge, []).append(hold.change.request_id)
         return questions
