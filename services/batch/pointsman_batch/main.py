@@ -8,7 +8,6 @@ from pointsman_batch.adapters.batches import Batches, SeenBatch
 from pointsman_batch.adapters.chunks import BucketChunks, ChunkStore, FolderChunks
 from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.gateway import Gateway
-from pointsman_hosting.lending import Lending
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.adapters.work_queue import WorkStreams
 from pointsman_batch.configuration import compile_policy
@@ -30,6 +29,7 @@ from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_hosting.host import run
 from pointsman_hosting.http_server import HttpServer
+from pointsman_hosting.lending import Lending
 from pointsman_hosting.program import Program
 from pointsman_hosting.rollout import Rollout
 from pointsman_hosting.service import Service

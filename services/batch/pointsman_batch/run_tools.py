@@ -3,10 +3,10 @@
 from pointsman_batch.adapters.batches import Batches
 from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.gateway import Gateway
-from pointsman_hosting.lending import Lending
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.metrics import BatchMetrics
 from pointsman_batch.slots import Slots
+from pointsman_hosting.lending import Lending
 
 
 class RunTools:

@@ -15,7 +15,6 @@ from pointsman_batch.adapters.batches import Batches
 from pointsman_batch.adapters.chunks import BucketChunks
 from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.gateway import Gateway
-from pointsman_hosting.lending import Lending
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.batch_run import BatchRun, LeaseLost
 from pointsman_batch.domain.pace import Pace
@@ -25,6 +24,7 @@ from pointsman_batch.run_tools import RunTools
 from pointsman_batch.runner import Runner
 from pointsman_batch.slots import Slots
 from pointsman_contracts.batch import ENDED, KEY_REVOKED, BatchRecord, StoredFile, make_batch_id
+from pointsman_hosting.lending import Lending
 from pointsman_runtime.jetstream.buckets import Bucket
 from pointsman_testing import eventually
 from pointsman_testing.fake_bucket import FakeBucket
