@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
@@ -30,8 +31,12 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 async def receiver(script: Script) -> AsyncGenerator[tuple[str, list[bytes]]]:
     """A receiver's URL, and the heads of the requests that came."""
     heads: list[bytes] = []
+    serving: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        serving.add(task)
+        task.add_done_callback(serving.discard)
         heads.append(await reader.readuntil(b"\r\n\r\n"))
         try:
             await script(writer)
@@ -45,6 +50,9 @@ async def receiver(script: Script) -> AsyncGenerator[tuple[str, list[bytes]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/results", heads
     finally:
         server.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
 
 async def send(url: str, queue: WorkQueue = PRIVATE) -> str:

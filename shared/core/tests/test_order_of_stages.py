@@ -74,7 +74,14 @@ profiles:
         ("scheduler", "enforce", "deny"),
     ]
     [back] = [response_entry(use, {}) for use in active(config.profiles["a"].response)]
-    assert back["answer"] == {"mode": "after", "content": "text", "window": 512, "overlap": 128, "sentences": True}
+    assert back["answer"] == {
+        "mode": "after",
+        "content": "text",
+        "window": 512,
+        "overlap": 128,
+        "sentences": True,
+        "share": 1.0,
+    }
     assert "is for stages on the way back" in problems(**profile([{"stage": "guard", "mode": "window"}, "scheduler"]))
 
 

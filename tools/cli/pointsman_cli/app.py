@@ -16,7 +16,7 @@ from pointsman_cli.command_line import run as _run
 from pointsman_cli.command_line import succeed as _succeed
 from pointsman_cli.config.config_app import config_app
 from pointsman_cli.engines.engine_app import engines_app
-from pointsman_cli.explain.levels import levels
+from pointsman_cli.explain.levels_app import levels
 from pointsman_cli.explain.mirrors_app import mirrors
 from pointsman_cli.explain.sessions_app import sessions
 from pointsman_cli.flight.regret_app import regret

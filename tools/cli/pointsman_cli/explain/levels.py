@@ -1,15 +1,14 @@
 """`pointsman levels`: how many answers kept their service level, from the recorder's sums."""
 
 import time
-from typing import Annotated, Final
+from datetime import timedelta
+from typing import Final
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli import bus
-from pointsman_cli.command_line import NatsOption, console, run
 from pointsman_cli.explain import recordings
 from pointsman_cli.tables import borderless, folding, numbers
 from pointsman_cli.words import counted, moment
@@ -23,21 +22,10 @@ _COUNTS: Final = ("kept", "missed", "unknown", "refused", "tokens")
 _ENDS: Final = (ResponseCompleted.address.type_id, RequestRejected.address.type_id)
 
 
-def levels(
-    by: Annotated[str, typer.Option(help="Group rows by class, tenant or model.")] = "class,tenant,model",
-    since_minutes: Annotated[
-        int, typer.Option("--since", metavar="MINUTES", min=1, max=2880, help="Minutes to look back.")
-    ] = 60,
-    nats: NatsOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a row, for programs.")] = False,
-) -> None:
-    """Show how many answers kept their service level, and the tokens of those, by class, tenant and model."""
-    since_ms = time.time_ns() // 1_000_000 - since_minutes * 60_000
+async def levels(url: str | None, by: str, since: timedelta, console: Console, *, as_json: bool) -> None:
+    """Print the sums of the last `since`, grouped by the columns that `by` names."""
     names = recordings.columns(by, [*KEYS])
-    run(_levels(nats, names, since_ms, console(), as_json=as_json))
-
-
-async def _levels(url: str | None, names: tuple[str, ...], since_ms: int, console: Console, *, as_json: bool) -> None:
+    since_ms = time.time_ns() // 1_000_000 - round(since.total_seconds() * 1000)
     asked = AttainmentQuery(by=tuple(KEYS[name] for name in names), since_ms=since_ms)
     async with bus.connected(bus.settings(url), "pointsman levels") as client:
         sums = await recordings.sums(client, asked, AttainmentSums, "keeps the sums")
