@@ -77,12 +77,15 @@ async def form(lines: int, tokens: int, padding: int) -> AsyncIterator[bytes]:
 
 
 async def upload(http: aiohttp.ClientSession, door: str, lines: int, tokens: int, padding: int = 0) -> Document:
-    """The file object."""
+    """The file object. After a 503, as while stores have no leader yet, it is sent again, as official clients do."""
     headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
-    async with http.post(f"{door}/v1/files", data=form(lines, tokens, padding), headers=headers) as answer:
-        document = await answer.json()
-        assert answer.status == 200, document
-        return document
+    while True:
+        async with http.post(f"{door}/v1/files", data=form(lines, tokens, padding), headers=headers) as answer:
+            document = await answer.json()
+            if answer.status != 503:
+                assert answer.status == 200, document
+                return document
+        await asyncio.sleep(1.0)
 
 
 async def create(http: aiohttp.ClientSession, door: str, file: Document) -> str:
