@@ -94,9 +94,9 @@ class HostNames:
                 addresses, happy_eyeballs_delay=_NEXT_AFTER_S, interleave=1
             )
         except BaseException:  # cancelled by the caller's limit, too
-            self._known[host, port].sure_until = 0.0
+            self._entry_of(host, port).sure_until = 0.0
             raise
-        self._note_reached(self._known[host, port], addresses, found.getpeername()[0])
+        self._note_reached(self._entry_of(host, port), addresses, found.getpeername()[0])
         return found
 
     async def find_addresses(self, host: str, port: int) -> list[Address]:
