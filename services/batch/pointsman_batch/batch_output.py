@@ -42,19 +42,22 @@ class WrittenOutput(NamedTuple):
     """Files of long answers, which are no longer needed."""
 
 
-async def input_lines(tools: RunTools, batch: BatchRecord) -> AsyncIterator[bytes]:
-    """The lines of a batch's input file that aren't blank. Raises ContentLost and LineTooLong."""
+async def input_lines(tools: RunTools, batch: BatchRecord) -> AsyncIterator[tuple[int, bytes]]:
+    """The lines of a batch's input file that aren't blank, each with its place in the file, counted from 1. Raises
+    ContentLost and LineTooLong."""
     record = await tools.files.find_file(batch.input_file)
     if record is None:
         raise ContentLost(batch.input_file)
     splitter = LineSplitter(tools.line_max_bytes)
+    place = 0
     async for data in tools.files.read_file(record):
         for line in splitter.split_bytes(data):
+            place += 1
             if line.strip():
-                yield line
+                yield place, line
     last = splitter.rest()
     if last.strip():
-        yield last
+        yield place + 1, last
 
 
 class BatchOutput:
@@ -91,7 +94,7 @@ class BatchOutput:
         left = dict.fromkeys(numbers)
         number = -1
         try:
-            async for data in input_lines(self._tools, record):
+            async for _, data in input_lines(self._tools, record):
                 number += 1
                 if number in left:
                     with suppress(LineRefused):

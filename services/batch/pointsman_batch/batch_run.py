@@ -164,7 +164,7 @@ class BatchRun:
         total = 0
         endpoint = self._record.endpoint
         try:
-            async for data in input_lines(self._tools, self._record):
+            async for place, data in input_lines(self._tools, self._record):
                 total += 1
                 if total > self._tools.most_lines:
                     message = f"The batch has more than {self._tools.most_lines} lines."
@@ -174,7 +174,7 @@ class BatchRun:
                     line = read_line(data, total - 1, endpoint)
                     check_unseen(line.custom_id, seen)
                 except LineRefused as refused:
-                    problems.append(refused.at_line(total))
+                    problems.append(refused.at_line(place))
                     if len(problems) >= MOST_PROBLEMS:
                         break
                 if total % 64 == 0:
@@ -182,7 +182,7 @@ class BatchRun:
             if not total:
                 problems.append(LineProblem(code="empty_file", message="The input file has no lines."))
         except LineTooLong as error:
-            problems.append(LineProblem(code="line_too_long", message=str(error), line=total + 1))
+            problems.append(LineProblem(code="line_too_long", message=str(error), line=error.line))
         now_ms = self._now_ms()
 
         def validated(record: BatchRecord) -> BatchRecord | None:
@@ -199,7 +199,7 @@ class BatchRun:
         self._done = bytearray(record.total)
         await try_until_done("results of a batch", self._read_done)
         number = -1
-        async for data in input_lines(self._tools, self._record):
+        async for _, data in input_lines(self._tools, self._record):
             number += 1
             if self._done[number]:
                 continue

@@ -86,9 +86,10 @@ class World:
         )  # fmt: skip
         self.run = BatchRun(self.tools, self.record, lambda: self.now_ms)
 
-    async def begin(self) -> "asyncio.Task[None]":
-        """Write the input, and run the batch."""
+    async def begin(self, first: bytes = b"") -> "asyncio.Task[None]":
+        """Write the input, which begins with `first`, and run the batch."""
         writer = self.tools.files.begin_file("file-in")
+        await writer.write(first)
         for number in range(self.lines):
             line = {"custom_id": f"{number}", "method": "POST", "url": ENDPOINT, "body": {"model": "m"}}
             await writer.write(json.dumps(line).encode() + b"\n")
@@ -126,6 +127,14 @@ class World:
 
 def answered(number: int) -> LineAnswer:
     return LineAnswer(200, b"{}", f"r-{number}")
+
+
+async def test_a_wrong_line_is_named_by_its_place_in_the_file_though_blank_lines_do_not_run() -> None:
+    world = World(1, answered)
+    await asyncio.wait_for(await world.begin(b"\n\r\nno JSON\n\n"), 20)
+    over = world.now()
+    assert over.status == "failed"
+    assert [(each.code, each.line) for each in over.problems] == [("invalid_json_line", 3)]
 
 
 async def test_lines_without_an_answer_expire_with_the_window_of_their_batch() -> None:

@@ -40,6 +40,13 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
         list(splitter.split_bytes(b"1"))
 
 
+def test_a_line_that_is_too_long_is_named_by_its_place_in_the_file() -> None:
+    splitter = LineSplitter(10)
+    with pytest.raises(LineTooLong) as refused:
+        list(splitter.split_bytes(b"1\n\n2\n12345678901"))
+    assert refused.value.line == 4
+
+
 @given(
     elements=st.lists(ELEMENTS, max_size=4),
     cuts=st.lists(st.integers(0, 400)),

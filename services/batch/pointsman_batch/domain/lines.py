@@ -69,6 +69,11 @@ class LineRefused(ValueError):
 class LineTooLong(ValueError):
     """A line is longer than a request may be."""
 
+    def __init__(self, longest: int, line: int) -> None:
+        """`longest`: most bytes of a line; `line` is counted from 1."""
+        super().__init__(f"The line is longer than {longest} bytes.")
+        self.line = line
+
 
 class LineSplitter:
     """Cuts bytes into lines, as they come."""
@@ -76,6 +81,8 @@ class LineSplitter:
     def __init__(self, longest: int) -> None:
         """`longest`: most bytes of a line."""
         self._longest = longest
+        self._ended = 0
+        """Lines that have an end."""
         self._begun: list[bytes] = []
         self._size = 0
 
@@ -91,12 +98,13 @@ class LineSplitter:
         """The line that has no end yet; the next one begins."""
         line = b"".join(self._begun)
         self._begun, self._size = [], 0
+        self._ended += 1
         return line
 
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._longest:
-            raise LineTooLong(f"The line is longer than {self._longest} bytes.")
+            raise LineTooLong(self._longest, self._ended + 1)
         if piece:
             self._begun.append(piece)
 
