@@ -84,7 +84,7 @@ async def alone(seconds: float) -> None:
         with adapter_alone(Path(name), "empty_answer") as (target, pid):
             async with ExtProcClient(target) as client:
                 count, _, used = await _rate(client, body(1), (BUFFERED, STREAMED), pid, seconds)
-        print(f"  grpc with nobody behind it {used / count * 1e6:>6,.0f} µs CPU each")
+        print(f"  grpc with no service behind it {used / count * 1e6:>6,.0f} µs CPU each")
         with adapter_alone(Path(name), "fixed_answer") as (target, pid):
             await _fixed(target, pid, seconds)
 

@@ -46,6 +46,6 @@ class MirrorCompared(RequestEvent, frozen=True, kw_only=True):
     same_text: bool | None = None
     """Whether both answers have the same text; None where one of them can't be read."""
     likeness: float | None = None
-    """Share of the words that both answers have in common, in [0,1]; None as before."""
+    """Share of the words that both answers have in common, in [0,1]; None where one of them can't be read."""
     same_calls: bool | None = None
     """Whether both call tools with the same arguments; None where neither calls one, or as before."""

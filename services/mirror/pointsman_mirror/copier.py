@@ -128,7 +128,7 @@ class Copier:
                 self._paused[copies.name] = time.monotonic() + pause_s
             end = await self._wait_for_end(copy_id)
             self._publish_comparison(self._compare(copies, model, copy_id, answer, end))
-        except Exception as error:  # noqa: BLE001 - a copy's failure is nobody else's
+        except Exception as error:  # noqa: BLE001 - a failed copy stops no other one
             self._metrics.copies.labels(copies.name, model, "error").inc()
             _log.error("copy_failed", error, mirror=copies.name, model=model)
         finally:

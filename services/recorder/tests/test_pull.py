@@ -161,7 +161,7 @@ async def test_a_request_that_ended_or_was_forgotten_is_made_again(server_and_pu
 async def test_a_server_that_says_nothing_is_not_a_stream_without_messages(
     server_and_pull: tuple[Server, Pull], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server with the consumer may die while the connection is to another one: nobody answers the request then."""
+    """The server with the consumer may die while the connection is to another one: then the request has no answer."""
     monkeypatch.setattr("pointsman_recorder.adapters.pull.SILENT_S", 0.2)
     server, pull = server_and_pull
     pull.open("S", "c", 0)

@@ -97,6 +97,7 @@ class WorkStreams:
             return [TakenItem(message) for message in await pull.fetch(most, timeout=wait_s)]
         except NatsTimeout:
             return []
+        # After any failure the consumer may be gone: the next call finds it anew.
         except Exception:
             self._pulls.pop(queue, None)
             raise

@@ -101,6 +101,7 @@ class EdgeApp:
             if isinstance(refusal, NotListed):
                 turn.answer_headers = refusal.answer_headers
             await turn.answer(refusal.status, *error_answer(refusal, UNKNOWN))
+        # The client must have an answer; the connection logs the error.
         except Exception:
             refusal = Refusal(500, "Internal error.", type=SERVER_ERROR, code="internal_error")
             await turn.answer(500, *error_answer(refusal, UNKNOWN))

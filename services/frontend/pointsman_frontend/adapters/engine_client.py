@@ -241,6 +241,7 @@ class EngineClient:
             address = opened.getpeername()[0]
             server_name = server_name or origin.host if origin.tls else None
             _, connection = await loop.create_connection(make, sock=opened, ssl=context, server_hostname=server_name)
+        # Also if the caller is cancelled: the socket must not stay open.
         except BaseException:
             opened.close()
             raise

@@ -46,7 +46,7 @@ def make_copy(api: Api, body: bytes, model: str) -> bytes:
         # What the client pays for speed isn't spent on a copy.
         edits["service_tier"] = None
     if api is RESPONSES:
-        # The copy's answer is nobody's to continue.
+        # No request continues the copy's answer.
         edits["store"] = b"false"
     if api.usage_option and document.get("stream") is True:
         given = document.get("stream_options")

@@ -47,7 +47,7 @@ class Mirror(Section):
 
 
 def mirror_problems(where: str, stages: Sequence[StageUse], mirrors: Mapping[str, Mirror]) -> Iterator[Problem]:
-    """What is wrong with the mirrors of an itinerary on the way back; `where` is the path of the list."""
+    """The problems of the mirrors in a response itinerary; `where` is the path of the list."""
     for position, use in enumerate(stages):
         if use.service != MIRROR:
             continue

@@ -62,8 +62,8 @@ class ProviderPauses:
         return explained(provider, standing_status(known.status), wait) if wait > 0 else None
 
     def record_answer(self, provider: str, model: str, status: int | None, pause_s: float | None, now: float) -> None:
-        """How a request to it ended: with this status of what is at fault, or without an answer. `pause_s`: the pause
-        from now on that the provider asked for."""
+        """Note the end of a request to the provider. `status`: of the answer, as `true_status` reads it; None without
+        an answer. `pause_s`: the pause from now on that the provider asked for."""
         bad = status is None or not (status < _REDIRECTS or is_clients(status))
         known = self._news_of(provider, model, bad=bad)
         if known is None:
