@@ -60,6 +60,29 @@ async def test_requests_for_a_sleeping_pool_wake_one_engine_once_and_are_all_ans
         assert {event.there for event in wanted} == {"asleep"}
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_only_an_answer_that_waited_for_an_engine_has_the_time_in_its_head(
+    stacks: StackFactory, stream: bool
+) -> None:
+    async with (
+        stacks.start(changes=changes(ON), served=SLEEPERS) as stack,
+        aiohttp.ClientSession() as http,
+    ):
+        await put_to_sleep(stack, http)
+        body = {"model": "llama-3.1-8b", "messages": [{"role": "user", "content": "Hello"}], "stream": stream}
+        waited, at_once = [await _told_queue_time(http, stack, body) for _ in range(2)]
+        assert waited is not None
+        assert int(waited) >= 1
+        assert at_once is None
+
+
+async def _told_queue_time(http: aiohttp.ClientSession, stack: Stack, body: object) -> str | None:
+    async with http.post(f"{stack.door}/v1/chat/completions", json=body) as answer:
+        await answer.read()
+        assert answer.status == 200
+        return answer.headers.get("x-pointsman-queue-ms")
+
+
 async def test_an_engine_that_can_not_be_woken_is_passed_over_for_the_next_and_doctor_says_why(
     stacks: StackFactory,
 ) -> None:

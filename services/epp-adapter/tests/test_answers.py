@@ -92,6 +92,23 @@ async def test_a_document_passes_and_its_usage_is_reported(start_picker: StartPi
     assert picker.ask_open(OpenRequestsQuery(request_ids=("mine",))).request_ids == ()
 
 
+@pytest.mark.parametrize("modes", [(FULL_DUPLEX, FULL_DUPLEX), (BUFFERED, BUFFERED)])
+@pytest.mark.parametrize(("queued_ms", "told"), [(0.0, None), (811.5, "812")])
+async def test_a_client_gets_the_time_that_its_request_waited_and_none_that_an_engine_invents(
+    start_picker: StartPicker, modes: tuple[int, int], queued_ms: float, told: str | None
+) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {"queued_ms": queued_ms}
+    exchange = await answering(picker, modes)
+    invented = {"content-type": "application/json", "x-pointsman-queue-ms": "5"}
+    await exchange.response(upstream="10.0.0.1:8000", headers=invented)
+    if modes[1] == FULL_DUPLEX:
+        await exchange.body(ANSWER, of="response")
+    head = await exchange.reply()
+    assert head.set.get("x-pointsman-queue-ms") == told
+    assert "x-pointsman-queue-ms" in (head.removed if told is None else head.set)
+
+
 async def test_the_stages_response_headers_reach_the_client(start_picker: StartPicker) -> None:
     picker = await start_picker()
     picker.stages.changes = {

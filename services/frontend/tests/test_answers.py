@@ -277,6 +277,23 @@ async def test_headers_of_the_engines_connection_and_of_gateways_stop_at_the_edg
     assert len(names) == len(set(names))
 
 
+@pytest.mark.parametrize("script", [None, stream])
+@pytest.mark.parametrize(("queued_ms", "told"), [(0.0, None), (0.2, "1"), (811.5, "812")])
+async def test_a_client_gets_the_time_that_its_request_waited_and_none_that_an_engine_invents(
+    start_edge: StartEdge, script: Script | None, queued_ms: float, told: str | None
+) -> None:
+    async with ScriptedEngine(script or invents_a_queue) as engine:
+        edge = await start_edge(engine.url)
+        edge.stages.changes = {"queued_ms": queued_ms}
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+    assert answer.status == 200
+    assert dict(answer.headers).get("x-pointsman-queue-ms") == told
+
+
+async def invents_a_queue(request: Received) -> None:
+    await request.answer(ANSWER, more="x-pointsman-queue-ms: 5\r\n")
+
+
 async def test_the_model_list_has_configured_models_and_those_of_open_pools(start_edge: StartEdge) -> None:
     listed = {"models": ["llama-8b", "sql"], "loras": ["sql"], "only_listed": True}
     models = {"big": {"pool": "llama-8b"}}

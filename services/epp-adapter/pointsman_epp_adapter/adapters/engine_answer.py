@@ -16,6 +16,7 @@ from pointsman_edge.sending.missing_path import MISSING, MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.moving_on import FAILED, failure_of
 from pointsman_edge.sending.packed_vectors import with_packed_vectors
+from pointsman_edge.sending.queue_time import queue_time
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
@@ -191,7 +192,7 @@ class EngineAnswer(AwaitedAnswer):
     def _prepare(self, head: ResponseHead, answer: Answer) -> None:
         """The answer's kind is known, or taken from its label."""
         record = self._record
-        self._further += answer.pause or ()
+        self._further += [*(answer.pause or ()), *queue_time(record.queued_ms)]
         if record.stream is not answer.stream:
             self._further.append(_EVENTS if answer.stream else _JSON)
         record.stream = answer.stream

@@ -7,6 +7,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
 from pointsman_edge.sending.encoded_answer import ENCODINGS, AnswerDecoder, BadEncoding
 from pointsman_edge.sending.model_name import chosen_model
+from pointsman_edge.sending.queue_time import queue_time
 from pointsman_edge.telling.following import begin_answer
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
@@ -253,6 +254,7 @@ class ProviderAnswer(AwaitedAnswer):
             (b"x-request-id", record.request_id.encode("ascii")),
             (b"x-pointsman-level", record.level.encode("ascii", "replace")),
             *self._model,
+            *queue_time(record.queued_ms),
         ]
 
     def _ended(self) -> None:

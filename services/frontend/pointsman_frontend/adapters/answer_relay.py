@@ -18,6 +18,7 @@ from pointsman_edge.sending.missing_path import MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.moving_on import BLAMELESS, FAILED
 from pointsman_edge.sending.packed_vectors import with_packed_vectors
+from pointsman_edge.sending.queue_time import queue_time
 from pointsman_edge.sending.unasked_ids import WithoutIds
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
 from pointsman_edge.telling.request_record import RequestRecord
@@ -143,6 +144,8 @@ class AnswerRelay:
         record, decision = request.record, request.decision
         level = record.level if record.legs else decision.level
         headers = stamps(level, endpoint.worker if self._tell_endpoint else None)
+        if record.queued_ms:
+            headers = headers + queue_time(record.queued_ms)
         target = endpoint.target or decision.target
         if target.model == decision.model:
             return headers

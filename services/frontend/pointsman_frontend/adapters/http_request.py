@@ -20,6 +20,7 @@ from pointsman_edge.edge import TICK_S, Edge
 from pointsman_edge.request import EdgeRequest
 from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.own_answers import Place
+from pointsman_edge.sending.queue_time import queue_time
 from pointsman_edge.taking_in.bodies import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_frontend.adapters.cascades import Cascades
@@ -165,7 +166,7 @@ class HttpRequest(EdgeRequest):
             if turn.early is None:
                 level = (b"x-pointsman-level", record.level.encode("ascii", "replace"))
                 turn.answer_headers = record.answer_headers
-                turn.begin_early([*_EVENTS, level], partial(as_events, record.api))
+                turn.begin_early([*_EVENTS, level, *queue_time(record.queued_ms)], partial(as_events, record.api))
                 if self.review is not None:
                     self.review.headers_left = True
         elif not record.stream:

@@ -63,6 +63,8 @@ class RequestRecord:
     """The client gets an answer that isn't confident, because no larger model answered."""
     unused: tuple[UnusedAnswer, ...] = ()
     decided_s = 0.0
+    queued_ms = 0.0
+    """Milliseconds that it waited in flow control and for its engine, in all decisions so far."""
     first_byte_at: float | None = None
     duration_ms: float | None = None
     """From receiving the request to its end; None while it is open."""
@@ -105,6 +107,8 @@ class RequestRecord:
         self.level = decision.level
         self.pool = decision.target.pool or NO_POOL
         self.decided_s = now - self.received_at
+        if decision.queued_ms:
+            self.queued_ms += decision.queued_ms
 
     def rejected_by(self, rejection: Rejection, now: float) -> None:
         """A stage ended the request."""
