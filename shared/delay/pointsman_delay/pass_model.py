@@ -88,6 +88,8 @@ class PassModel:
 
     def __init__(self) -> None:
         self.observations = 0
+        self._believed = 0
+        """Observations since it began, or began to doubt all that it had learnt."""
         self.relative_error = 1.0
         """Running mean of |predicted - observed| / observed."""
         self._coefficients = _PRIOR.copy()
@@ -120,7 +122,7 @@ class PassModel:
         if self._trusted:
             self._trusted = self.relative_error < _DISTRUST_ABOVE
         else:
-            self._trusted = self.observations >= _TRUST_AFTER and self.relative_error < _TRUST_BELOW
+            self._trusted = self._believed >= _TRUST_AFTER and self.relative_error < _TRUST_BELOW
         return self._trusted
 
     @property
@@ -143,10 +145,11 @@ class PassModel:
         """One observation whose noise has this standard deviation."""
         residual = observed_ms - float((self._coefficients * features).sum())
         self.observations += 1
+        self._believed += 1
         relative = min(abs(residual) / max(observed_ms, 1.0), 3.0)
-        self.relative_error += max(0.02, 1.0 / self.observations) * (relative - self.relative_error)
+        self.relative_error += max(0.02, 1.0 / self._believed) * (relative - self.relative_error)
         size = abs(residual) / deviation_ms
-        weight = 1.0 if size < _HUBER or self.observations < _WARM else _HUBER / size
+        weight = 1.0 if size < _HUBER or self._believed < _WARM else _HUBER / size
         spread = (self._covariance * features).sum(axis=1)
         gain = spread / (deviation_ms**2 / weight * _FORGET + float((features * spread).sum()))
         self._coefficients = self._coefficients + gain * residual
@@ -156,6 +159,11 @@ class PassModel:
             # The variance of a direction without observations must not grow without bound while it is forgotten.
             shrink = np.sqrt(np.minimum(1.0, _PRIOR_VARIANCE / variances))
             self._covariance = self._covariance * (shrink[:, None] * shrink)
+        if self._believed >= _TRUST_AFTER and self.relative_error > _DISTRUST_ABOVE:
+            # A few misleading observations made it certain of what is wrong. From here it would take hundreds to learn
+            # otherwise; from new doubt it takes twenty.
+            self._covariance = np.diag(_PRIOR_VARIANCE)
+            self._believed = 0
         self._unpack()
 
     def common_miss(self, miss: float) -> float:

@@ -1,10 +1,16 @@
 """A request on its way through an engine, and the passes that compute its prompt."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from pointsman_delay.pass_model import PREFILL
 from pointsman_plugins.scheduling.arrays import Floats
+
+TOGETHER_MS: Final = 5.0
+"""First tokens of one pass are reported within this time of each other, and within half the pass."""
+_TOGETHER_SHARE: Final = 0.1
+"""A busy edge reports those of a long pass further apart: within this share of the pass."""
 
 
 class Sent(Struct, eq=False, gc=False):
@@ -53,3 +59,9 @@ class ReportedPass(NamedTuple):
     since: float
     """The last end of a pass that was reported before."""
     at: float
+
+    @property
+    def until(self) -> float:
+        """Until when other first tokens of this pass may be reported."""
+        passes = max(1.0, float(self.before[PREFILL] + self.features[PREFILL]))
+        return self.at + max(TOGETHER_MS, _TOGETHER_SHARE * (self.at - self.since) / passes)

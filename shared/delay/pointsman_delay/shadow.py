@@ -10,7 +10,7 @@ import numpy as np
 
 from pointsman_delay.formula import EngineFigures, new
 from pointsman_delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel, prompt_passes
-from pointsman_delay.sent import PromptPart, ReportedPass, Sent
+from pointsman_delay.sent import TOGETHER_MS, PromptPart, ReportedPass, Sent
 from pointsman_plugins.scheduling.arrays import Floats
 
 _SPEED_AFTER: Final = 60
@@ -19,8 +19,9 @@ _SPEED_GAIN: Final = 0.05
 _SPEED_RETURN: Final = 0.005
 _LEAST_OUTPUT: Final = 8
 """Shorter answers show too little about the time between tokens."""
-_TOGETHER_MS: Final = 5.0
-"""First tokens of one pass are reported within this time of each other, and within half the pass."""
+_NOISE_MS: Final = 5.0
+"""Standard deviation of any observed time. A share of the longer of the observed and the predicted time is added: a
+first token that comes far too early is no precise observation."""
 _TOLD: Final = attrgetter("told")
 _NOTHING: Final[Floats] = np.zeros(FEATURES)
 _NOTHING.flags.writeable = False
@@ -134,7 +135,7 @@ class EngineShadow:
         together = [
             other
             for other in (*self._finishing, *before)
-            if other.awaits_first_token and abs(other.sent - request.sent) <= _TOGETHER_MS
+            if other.awaits_first_token and abs(other.sent - request.sent) <= TOGETHER_MS
         ]
         if not together:
             return
@@ -146,7 +147,7 @@ class EngineShadow:
             if part.request in self.queue:
                 part.request.left += part.tokens
                 self.waiting += part.tokens
-        reported = self._reported if self._reported and now - self._reported.at <= _TOGETHER_MS else None
+        reported = self._reported if self._reported and now <= self._reported.until else None
         for other in together:
             # The pass that was just reported may have computed it to its end; otherwise another pass did.
             moved = min(other.uncached - other.left, request.left - (reported is None))
@@ -175,7 +176,7 @@ class EngineShadow:
     def _report(self, now: float, since: float) -> None:
         """A first token came of the pass in flight."""
         reported = self._reported
-        if reported is not None and now - reported.at <= _TOGETHER_MS:
+        if reported is not None and now <= reported.until:
             alone = self._since_step + self._features
             if now - reported.at < 0.5 * self._model.predict_ms(alone) * self.speed:
                 parts = reported.parts + self._parts
@@ -191,7 +192,7 @@ class EngineShadow:
     def _report_overdue(self, request: Sent, now: float, since: float) -> None:
         """A first token came of a pass that was taken to be over; or with the others of that pass."""
         reported = self._reported
-        if reported is not None and now - reported.at <= _TOGETHER_MS:
+        if reported is not None and now <= reported.until:
             return
         self._learn_reported()
         if not any(part.request is request for part in self._overdue):
@@ -224,7 +225,7 @@ class EngineShadow:
         seen = computed if reported.before is _NOTHING else reported.before + computed
         if seen[PREFILL] > 0 and self._model.wants_observation(reported.at):
             took = reported.at - reported.since
-            self._learn(seen, took, 5.0 + 0.05 * took)
+            self._learn(seen, took, 0.05)
 
     def _computed(self, parts: list[PromptPart], shape: Floats) -> Floats:
         """Features of the passes that compute these parts beside the decoding sequences of `shape`, which are features
@@ -246,7 +247,7 @@ class EngineShadow:
     def end(self, request: Sent, now: float, output_tokens: int | None) -> None:
         """The answer ended, or the request was dropped; `output_tokens` is None when its length is unknown."""
         self._tick(now)
-        if self._reported is not None and now - self._reported.at > _TOGETHER_MS:
+        if self._reported is not None and now > self._reported.until:
             self._learn_reported()
         if self._overdue:
             self._overdue = [part for part in self._overdue if part.request is not request]
@@ -273,7 +274,7 @@ class EngineShadow:
             seen[DECODE] = passes
             seen[BATCH] = passes * (self._batch_time - request.batch_time) / took
             seen[CONTEXT] = passes * (self._context_time - request.context_time) / took * 1e-6
-            self._learn(seen, took, 5.0 + 0.08 * took)
+            self._learn(seen, took, 0.08)
 
     def advance(self, now: float) -> bool:
         """End the passes that the model says are over and whose end no first token will report. Returns whether any
@@ -388,8 +389,9 @@ class EngineShadow:
         self.busy = True
         self.pass_end = at + self._model.predict_ms(self._features) * self.speed
 
-    def _learn(self, features: Floats, took_ms: float, deviation_ms: float) -> None:
+    def _learn(self, features: Floats, took_ms: float, noise_share: float) -> None:
         predicted = self._model.predict_ms(features) * self.speed
+        deviation_ms = _NOISE_MS + noise_share * max(took_ms, predicted)
         self._model.learn_pass(features, took_ms / self.speed, deviation_ms)
         if self._model.observations > _SPEED_AFTER:
             miss = max(-0.5, min(0.5, math.log(max(took_ms, 1.0) / predicted)))

@@ -55,6 +55,22 @@ def test_a_model_that_no_longer_predicts_loses_its_trust_and_learns_anew() -> No
     assert model.is_trusted
 
 
+@given(st.lists(st.integers(0, 39), max_size=3, unique=True), st.integers(0, 100))
+def test_a_few_first_tokens_that_came_far_too_early_dont_spoil_what_is_learnt(early: list[int], seed: int) -> None:
+    engines, rng = estimator(1), np.random.default_rng(seed)
+    for number in range(100):
+        begins, tokens = number * 100_000.0, int(rng.uniform(300, 8000))
+        passed = np.array([1.0, tokens * 1e-3, tokens**2 * 1e-6, 0.0, 0.0, 0.0, 0.0])
+        took = 7.0 if number in early else 10.0 * float(ENGINE @ passed)
+        engines.sent(0, number, begins, tokens, 0)
+        engines.started(number, begins + took)
+        engines.ended(number, begins + took + 50.0, 1)
+    assert engines.model.is_trusted
+    for tokens in (1.0, 4.0, 8.0):
+        passed = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
+        assert engines.model.predict_ms(passed) == pytest.approx(10.0 * float(ENGINE @ passed), rel=0.3)
+
+
 @pytest.mark.parametrize("model", [None, taught()], ids=["before it is trusted", "once it is trusted"])
 def test_a_shorter_queue_and_a_cached_prefix_cost_less(model: PassModel | None) -> None:
     engines = estimator(3, model)

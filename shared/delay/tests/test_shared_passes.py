@@ -17,20 +17,22 @@ def pass_ms(tokens: int) -> float:
     return 16.5 + 15.2 * thousands + 0.42 * thousands**2
 
 
-def taught(bursts: Sequence[Sequence[Sequence[int]]], jitter_ms: float, seed: int) -> DelayEstimator:
+def taught(
+    bursts: Sequence[Sequence[Sequence[int]]], jitter_ms: float, seed: int, slower: float = 1.0
+) -> DelayEstimator:
     """An estimator that was told of these bursts, a second apart. A burst is passes, each with its prompts. The engine
     takes the prompts up in another order than they were sent in; the first tokens of a pass are reported in any order,
-    within `jitter_ms` of each other."""
+    within `jitter_ms` of each other. Every time but the jitter is `slower` times as long."""
     chance = random.Random(seed)
     made = DelayEstimator(batch_tokens=BATCH_TOKENS, first_token_weight=16.0)
     made.lay_out([(0, 1e9)])
     for number, passes in enumerate(bursts):
-        begins = number * 1000.0
+        begins = number * 1000.0 * slower
         reports: list[tuple[float, str]] = []
         sent: list[tuple[str, int]] = []
         ends = begins
         for place, prompts in enumerate(passes):
-            ends += pass_ms(sum(prompts))
+            ends += slower * pass_ms(sum(prompts))
             for prompt in prompts:
                 key = f"{number} {place} {len(sent)}"
                 sent.append((key, prompt))
@@ -66,6 +68,14 @@ def test_a_burst_of_short_prompts_is_learnt_from_in_the_passes_that_the_engine_m
     for tokens in (500, 2000, 6000):
         seen = np.array([1.0, tokens * 1e-3, tokens**2 * 1e-6, 0.0, 0.0, 0.0, 0.0])
         assert model.predict_ms(seen) == pytest.approx(pass_ms(tokens), rel=0.15)
+
+
+@pytest.mark.parametrize("jitter_ms", [8.0, 16.0])
+def test_first_tokens_of_a_long_pass_that_a_busy_edge_reports_apart_are_one_observation(jitter_ms: float) -> None:
+    model = taught([[[800, 1900, 3100]]] * 40, jitter_ms, seed=1, slower=10.0).model
+    assert 39 <= model.observations <= 40
+    seen = np.array([1.0, 5.8, 5.8**2, 0.0, 0.0, 0.0, 0.0])
+    assert model.predict_ms(seen) == pytest.approx(10.0 * pass_ms(5800), rel=0.1)
 
 
 def test_first_tokens_that_come_together_are_one_observation() -> None:

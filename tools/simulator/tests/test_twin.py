@@ -132,7 +132,9 @@ def test_a_size_of_passes_that_cuts_prompts_is_found() -> None:
 def test_a_record_that_the_engines_explain_is_trusted(twin: Twin) -> None:
     assert twin.verdict.reasons == ()
     assert [check.how for check in twin.checks] == ["the engines", "the policy"]
-    assert all(abs(figure.error) < 0.1 for check in twin.checks for figure in check.figures)
+    # The 99th percentile is one or two requests of the half that is checked: its bound is the verdict's.
+    steady = [figure for check in twin.checks for figure in check.figures if figure.name != "p99"]
+    assert all(abs(figure.error) < 0.05 for figure in steady)
     assert report.verdict(twin) == "Verdict: trust"
 
 
