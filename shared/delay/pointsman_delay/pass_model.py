@@ -86,10 +86,13 @@ class PassModel:
     machine recorded replays bit for bit on another.
     """
 
+    _believed = _SETTLED
+    """Observations since it began, or began to doubt all that it had learnt; the default is of snapshots of earlier
+    versions."""
+
     def __init__(self) -> None:
         self.observations = 0
         self._believed = 0
-        """Observations since it began, or began to doubt all that it had learnt."""
         self.relative_error = 1.0
         """Running mean of |predicted - observed| / observed."""
         self._coefficients = _PRIOR.copy()
