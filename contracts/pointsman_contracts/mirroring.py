@@ -13,13 +13,23 @@ class MirroredAnswer(Part, frozen=True, kw_only=True):
     model: str
     """Name that the configuration knows the model by."""
     status: int | None = None
-    """HTTP status; None without an answer."""
+    """HTTP status; None without a whole answer."""
     ttft_ms: float | None = None
     """As in `ResponseCompleted` of each request, and so are the following: an edge measured both. None where the report
     of the copy's end didn't come."""
     duration_ms: float | None = None
     usage: Usage | None = None
     cost_nanos: int | None = None
+
+
+class Likeness(Part, frozen=True, kw_only=True):
+    """How alike two answers are."""
+
+    same_text: bool
+    words: float
+    """Share of the words that both have in common, in [0,1]."""
+    same_calls: bool | None = None
+    """Whether both call tools with the same arguments; None where neither calls one."""
 
 
 class MirrorCompared(RequestEvent, frozen=True, kw_only=True):
@@ -43,9 +53,5 @@ class MirrorCompared(RequestEvent, frozen=True, kw_only=True):
     """Why it wasn't answered, in words without content of request or answer."""
     original: MirroredAnswer
     copy: MirroredAnswer
-    same_text: bool | None = None
-    """Whether both answers have the same text; None where one of them can't be read."""
-    likeness: float | None = None
-    """Share of the words that both answers have in common, in [0,1]; None where one of them can't be read."""
-    same_calls: bool | None = None
-    """Whether both call tools with the same arguments; None where neither calls one, or as before."""
+    likeness: Likeness | None = None
+    """None where one of the answers can't be read."""

@@ -79,6 +79,8 @@ class ResponseReview(Message, frozen=True, kw_only=True):
     """The answer is too large to be sent along: `texts` and `body` are missing."""
     usage: Usage | None = None
     """In mode `after`, if it was reported."""
+    served: str | None = None
+    """In mode `after`, as `ResponseCompleted.served`."""
     cost_nanos: int | None = None
     """In mode `after`, as `ResponseCompleted.cost_nanos`."""
     ttft_ms: float | None = None

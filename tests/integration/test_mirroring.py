@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from pointsman_contracts.mirroring import MirrorCompared
+from pointsman_contracts.mirroring import Likeness, MirrorCompared
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes, eventually
@@ -177,7 +177,7 @@ async def test_requests_of_every_api_are_answered_as_before_and_mirrored(world: 
     assert b"Hello" in body
     compared = await world.comparison(request_id)
     assert compared.outcome == "answered", compared
-    assert (compared.same_text, compared.likeness) == (True, 1.0)
+    assert compared.likeness == Likeness(same_text=True, words=1.0)
     assert (compared.original.cost_nanos, compared.copy.cost_nanos) == (5 * 1000 + 2 * 2000, 5 * 3000 + 2 * 4000)
     assert (compared.original.model, compared.copy.model) == (OWN, LAB)
     [first] = [r for r in world.own.received if r.header("x-request-id") == request_id]
@@ -194,7 +194,8 @@ async def test_a_streamed_request_is_mirrored_as_a_stream_with_its_usage(world: 
     assert status == 200
     assert b'"usage"' not in body, "the client didn't ask for it"
     compared = await world.comparison(request_id)
-    assert (compared.outcome, compared.stream, compared.same_text) == ("answered", True, True)
+    assert (compared.outcome, compared.stream) == ("answered", True)
+    assert compared.likeness == Likeness(same_text=True, words=1.0)
     assert compared.copy.usage is not None
     assert compared.copy.usage.completion_tokens == 2
     assert compared.copy.cost_nanos == 5 * 3000 + 2 * 4000
@@ -328,7 +329,7 @@ async def test_a_request_behind_envoy_is_mirrored_too(
         return await eventually(lambda: next((e for e in world.compared if e.request_id == asked), None), timeout=5)
 
     compared = await eventually(mirrored)
-    assert (compared.outcome, compared.same_text) == ("answered", True)
+    assert (compared.outcome, compared.likeness) == ("answered", Likeness(same_text=True, words=1.0))
 
 
 async def test_the_command_compares_the_two_models(world: World) -> None:

@@ -30,11 +30,12 @@ from pointsman_batch.domain.outputs import (
     RESULT_LOST,
     kind_of,
 )
-from pointsman_batch.domain.verdict import LineAnswer, LineTries
+from pointsman_batch.domain.verdict import LineTries
 from pointsman_batch.domain.window import is_batch_at_risk
 from pointsman_batch.line_at_work import LOOK_S, LineAtWork
 from pointsman_batch.run_tools import RunTools
 from pointsman_contracts.batch import ENDED, KEY_REVOKED, BatchRecord, LineProblem, LineResult
+from pointsman_core.door_answer import DoorAnswer
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.jetstream.events import try_until_done
 from pointsman_runtime.telling.logs import Log
@@ -293,7 +294,7 @@ class BatchRun:
         problem = LineProblem(code=KEY_REVOKED, message=MESSAGES[KEY_REVOKED])
         return replace(record, status="cancelling", cancelling_ms=self._now_ms(), problems=(problem,))
 
-    async def _keep(self, line: BatchLine, answer: LineAnswer, tries: LineTries) -> None:
+    async def _keep(self, line: BatchLine, answer: DoorAnswer, tries: LineTries) -> None:
         if answer.status:
             result = LineResult(
                 custom_id=line.custom_id,

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from pointsman_batch.adapters.gateway import Gateway
 from pointsman_batch.domain.lines import LineRequest
-from pointsman_batch.domain.verdict import LineAnswer, LineTries, judge, wait_s
+from pointsman_batch.domain.verdict import LineTries, judge, wait_s
 from pointsman_batch.metrics import BatchMetrics
 from pointsman_batch.slots import Slots
+from pointsman_core.door_answer import DoorAnswer
+from pointsman_hosting.own_door import OwnDoor
 
 LOOK_S: Final = 1.0
 """How often a line that waits for a slot looks whether it may still run."""
@@ -34,7 +35,7 @@ class LineAtWork:
     __slots__ = ("_gateway", "_has_slot", "_leave", "_metrics", "_request", "_slots", "tries")
 
     def __init__(
-        self, gateway: Gateway, slots: Slots, metrics: BatchMetrics, leave: Leave, request: LineRequest
+        self, gateway: OwnDoor, slots: Slots, metrics: BatchMetrics, leave: Leave, request: LineRequest
     ) -> None:
         self._gateway = gateway
         self._slots = slots
@@ -66,13 +67,13 @@ class LineAtWork:
             self._has_slot = False
             self._slots.give_back()
 
-    async def answer_line(self, token: Callable[[], Awaitable[str]]) -> LineAnswer | None:
+    async def answer_line(self, token: Callable[[], Awaitable[str]]) -> DoorAnswer | None:
         """The answer that is the line's result; None when the line was given up first. The line has a slot. `token`:
         gives that of the identity that is lent to it now."""
         request = self._request
         while True:
             request_id = f"{request.request_id}-{self.tries.attempt}"
-            answer = await self._gateway.send_line(request.endpoint, request.body, await token(), request_id)
+            answer = await self._gateway.send_request(request.endpoint, request.body, await token(), request_id)
             verdict = judge(answer, self.tries)
             self._metrics.answers.labels(verdict).inc()
             if verdict == "refused":

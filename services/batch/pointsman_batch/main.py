@@ -2,12 +2,12 @@
 
 import os
 import time
+from typing import Final
 
 from pointsman_batch.adapters.asker import Asker
 from pointsman_batch.adapters.batches import Batches, SeenBatch
 from pointsman_batch.adapters.chunks import BucketChunks, ChunkStore, FolderChunks
 from pointsman_batch.adapters.files import Files
-from pointsman_batch.adapters.gateway import Gateway
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.adapters.work_queue import WorkStreams
 from pointsman_batch.configuration import compile_policy
@@ -30,10 +30,14 @@ from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_hosting.host import run
 from pointsman_hosting.http_server import HttpServer
 from pointsman_hosting.lending import Lending
+from pointsman_hosting.own_door import OwnDoor
 from pointsman_hosting.program import Program
 from pointsman_hosting.rollout import Rollout
 from pointsman_hosting.service import Service
 from pointsman_journey.journey_client import JourneyClient
+
+LARGEST_ANSWER: Final = 64 * 2**20
+"""Bytes of the answer to a line that are read."""
 
 
 def build(service: Service[BatchSettings]) -> None:
@@ -52,7 +56,7 @@ def build(service: Service[BatchSettings]) -> None:
         Pace(settings.lines_at_once),
         lambda model: has_room(rollout.compile_current().config, pools, model, settings.room_below, time.monotonic()),
     )
-    gateway = Gateway(settings.gateway_url, settings.line_timeout_s)
+    gateway = OwnDoor(settings.gateway_url, LARGEST_ANSWER, settings.line_timeout_s)
     batches = Batches(service.open_bucket(BATCHES_BUCKET), lambda seen: changed(seen))
     tools = RunTools(
         instance=service.process.instance,

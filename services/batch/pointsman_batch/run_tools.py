@@ -2,11 +2,11 @@
 
 from pointsman_batch.adapters.batches import Batches
 from pointsman_batch.adapters.files import Files
-from pointsman_batch.adapters.gateway import Gateway
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.metrics import BatchMetrics
 from pointsman_batch.slots import Slots
 from pointsman_hosting.lending import Lending
+from pointsman_hosting.own_door import OwnDoor
 
 
 class RunTools:
@@ -20,7 +20,7 @@ class RunTools:
         files: Files,
         results: LineResults,
         lending: Lending,
-        gateway: Gateway,
+        gateway: OwnDoor,
         slots: Slots,
         metrics: BatchMetrics,
         line_max_bytes: int,

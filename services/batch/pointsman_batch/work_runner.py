@@ -14,7 +14,6 @@ from nats.errors import Error as NatsError
 from pointsman_batch.adapters.callbacks import Callbacks
 from pointsman_batch.adapters.work_queue import ACK_S, TakenItem, WorkStreams
 from pointsman_batch.domain.outputs import NO_ANSWER
-from pointsman_batch.domain.verdict import LineAnswer
 from pointsman_batch.domain.window import is_item_at_risk
 from pointsman_batch.domain.work_items import (
     INVALID,
@@ -32,6 +31,7 @@ from pointsman_contracts.batch import created_ms_of
 from pointsman_contracts.message import JsonValue, MalformedMessage
 from pointsman_contracts.work import WorkResult
 from pointsman_core.config.work_queue import WorkQueue
+from pointsman_core.door_answer import DoorAnswer
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.jetstream.events import try_until_done
@@ -193,7 +193,7 @@ class WorkRunner:
         left_s = (request.expires_ms - self._now_ms()) / 1000
         tools = self._tools
         work = LineAtWork(tools.gateway, tools.slots, tools.metrics, _Unleased(), request.line)
-        answer: LineAnswer | None = None
+        answer: DoorAnswer | None = None
         try:
             async with asyncio.timeout(max(0.0, left_s)):
                 if await work.wait_for_slot():

@@ -14,17 +14,17 @@ from prometheus_client import CollectorRegistry
 from pointsman_batch.adapters.batches import Batches
 from pointsman_batch.adapters.chunks import BucketChunks
 from pointsman_batch.adapters.files import Files
-from pointsman_batch.adapters.gateway import Gateway
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.batch_run import BatchRun, LeaseLost
 from pointsman_batch.domain.pace import Pace
-from pointsman_batch.domain.verdict import LineAnswer
 from pointsman_batch.metrics import BatchMetrics
 from pointsman_batch.run_tools import RunTools
 from pointsman_batch.runner import Runner
 from pointsman_batch.slots import Slots
 from pointsman_contracts.batch import ENDED, KEY_REVOKED, BatchRecord, StoredFile, make_batch_id
+from pointsman_core.door_answer import DoorAnswer
 from pointsman_hosting.lending import Lending
+from pointsman_hosting.own_door import OwnDoor
 from pointsman_runtime.jetstream.buckets import Bucket
 from pointsman_testing import eventually
 from pointsman_testing.fake_bucket import FakeBucket
@@ -32,7 +32,7 @@ from pointsman_testing.fake_bucket import FakeBucket
 ENDPOINT = "/v1/chat/completions"
 BATCH = make_batch_id("batch_", 1000, "abc")
 REVOKED = b'{"error":{"code":"%b"}}' % KEY_REVOKED.encode()
-Says = Callable[[int], LineAnswer | None]
+Says = Callable[[int], DoorAnswer | None]
 """The answer to a line, given its number; None: none ever."""
 
 
@@ -43,7 +43,7 @@ class ScriptedGateway:
         self.says = says
         self.asked: Counter[int] = Counter()
 
-    async def send_line(self, endpoint: str, body: bytes, token: str, request_id: str) -> LineAnswer:
+    async def send_request(self, endpoint: str, body: bytes, token: str, request_id: str) -> DoorAnswer:
         del endpoint, body, token
         await asyncio.sleep(0)
         number = int(request_id.removeprefix(f"{BATCH}-").partition("-")[0])
@@ -73,7 +73,7 @@ class World:
             files=Files(bucket["records"], chunks),
             results=LineResults(bucket["results"], chunks),
             lending=Lending(bucket["lent"], -100, 0),
-            gateway=cast("Gateway", self.gateway),
+            gateway=cast("OwnDoor", self.gateway),
             slots=self.slots,
             metrics=BatchMetrics(CollectorRegistry(), lambda: 0, lambda: 0),
             line_max_bytes=1000,
@@ -125,8 +125,8 @@ class World:
         return found
 
 
-def answered(number: int) -> LineAnswer:
-    return LineAnswer(200, b"{}", f"r-{number}")
+def answered(number: int) -> DoorAnswer:
+    return DoorAnswer(200, b"{}", f"r-{number}")
 
 
 async def test_a_wrong_line_is_named_by_its_place_in_the_file_though_blank_lines_do_not_run() -> None:
@@ -150,7 +150,7 @@ async def test_lines_without_an_answer_expire_with_the_window_of_their_batch() -
 
 
 async def test_a_batch_whose_key_is_revoked_is_cancelled_and_says_so() -> None:
-    world = World(400, lambda number: answered(number) if number < 3 else LineAnswer(401, REVOKED))
+    world = World(400, lambda number: answered(number) if number < 3 else DoorAnswer(401, REVOKED))
     await asyncio.wait_for(await world.begin(), 20)
     over = world.now()
     assert (over.status, over.completed, over.cancelled) == ("cancelled", 3, 397)
@@ -163,7 +163,7 @@ async def test_lines_that_wait_for_a_limit_of_their_sender_are_few_and_take_no_p
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pointsman_batch.batch_run.MOST_OPEN", 8)
-    world = World(100, lambda number: LineAnswer(429, b"{}", retry_after_s=3600.0, limited=True))
+    world = World(100, lambda number: DoorAnswer(429, b"{}", retry_after_s=3600.0, limited=True))
     running = await world.begin()
     before = world.slots.pace.limit
     await eventually(lambda: len(world.gateway.asked) == 8)
@@ -176,7 +176,7 @@ async def test_lines_that_wait_for_a_limit_of_their_sender_are_few_and_take_no_p
 
 
 async def test_a_quota_of_nothing_is_the_result_of_each_line() -> None:
-    refusal = LineAnswer(429, b'{"error":{"code":"insufficient_quota"}}', limited=True)
+    refusal = DoorAnswer(429, b'{"error":{"code":"insufficient_quota"}}', limited=True)
     world = World(3, lambda number: refusal)
     await asyncio.wait_for(await world.begin(), 20)
     assert (world.now().status in ENDED, world.now().failed) == (True, 3)

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from pointsman_batch.domain.pace import LEAST, LONGEST_PAUSE_S, Pace
 from pointsman_batch.domain.room import OLD_S, SeenPool, has_room
-from pointsman_batch.domain.verdict import LineAnswer, LineTries, judge, wait_s
+from pointsman_batch.domain.verdict import LineTries, judge, wait_s
 from pointsman_contracts.batch import created_ms_of, make_batch_id
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config
+from pointsman_core.door_answer import DoorAnswer
 
 
 @given(st.lists(st.sampled_from(["answer", "refusal"])), st.integers(1, 64))
@@ -56,25 +57,26 @@ def test_lines_wait_for_room_only_while_the_pool_is_known_to_have_none(
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
-        (LineAnswer(200, b"{}"), "final"),
-        (LineAnswer(400, b"{}"), "final"),
-        (LineAnswer(401, b"{}"), "final"),
-        (LineAnswer(401, b'{"error":{"code":"lent_identity_unknown"}}'), "refused"),
-        (LineAnswer(429, b"{}"), "refused"),
-        (LineAnswer(429, b"{}", limited=True), "limited"),
-        (LineAnswer(429, b'{"error":{"code":"insufficient_quota"}}', limited=True), "final"),
-        (LineAnswer(503, b"{}"), "refused"),
-        (LineAnswer(500, b"{}"), "again"),
-        (LineAnswer(0, b"", sent=False), "refused"),
-        (LineAnswer(0, b""), "cut"),
+        (DoorAnswer(200, b"{}"), "final"),
+        (DoorAnswer(400, b"{}"), "final"),
+        (DoorAnswer(401, b"{}"), "final"),
+        (DoorAnswer(401, b'{"error":{"code":"lent_identity_unknown"}}'), "refused"),
+        (DoorAnswer(429, b"{}"), "refused"),
+        (DoorAnswer(429, b"{}", limited=True), "limited"),
+        (DoorAnswer(429, b'{"error":{"code":"insufficient_quota"}}', limited=True), "final"),
+        (DoorAnswer(503, b"{}"), "refused"),
+        (DoorAnswer(500, b"{}"), "again"),
+        (DoorAnswer(0, b"", failure="unsent"), "refused"),
+        (DoorAnswer(0, b"", failure="failed"), "cut"),
+        (DoorAnswer(0, b"", failure="oversized"), "final"),
     ],
 )
-def test_an_answer_is_a_result_or_a_reason_to_try_again(answer: LineAnswer, verdict: str) -> None:
+def test_an_answer_is_a_result_or_a_reason_to_try_again(answer: DoorAnswer, verdict: str) -> None:
     assert judge(answer, LineTries()) == verdict
 
 
-@pytest.mark.parametrize("answer", [LineAnswer(500, b"{}"), LineAnswer(0, b"")])
-def test_a_line_that_always_fails_ends(answer: LineAnswer) -> None:
+@pytest.mark.parametrize("answer", [DoorAnswer(500, b"{}"), DoorAnswer(0, b"")])
+def test_a_line_that_always_fails_ends(answer: DoorAnswer) -> None:
     tries = LineTries()
     for _ in range(100):
         verdict = judge(answer, tries)

@@ -1,17 +1,8 @@
 """Checks and compiles a configuration for the mirror."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pointsman_core.config import Config, Mirror
-from pointsman_core.prices import Prices
-
-
-class MirrorPolicy(NamedTuple):
-    """A revision as this service runs it."""
-
-    mirrors: Mapping[str, Mirror]
-    prices: Prices
 
 
 def check(config: Config) -> None:
@@ -19,7 +10,7 @@ def check(config: Config) -> None:
     del config
 
 
-def compile_policy(config: Config, revision: int) -> MirrorPolicy:
-    """What the mirror needs of a configuration."""
+def compile_mirrors(config: Config, revision: int) -> Mapping[str, Mirror]:
+    """The policies, by name."""
     del revision
-    return MirrorPolicy(config.mirrors, Prices(config))
+    return config.mirrors

@@ -1,17 +1,15 @@
 """Takes answers that clients have, and has copies of their requests answered."""
 
-from collections import OrderedDict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from pointsman_apis import named
 from pointsman_contracts.journey import AFTER
 from pointsman_contracts.response_stage import ResponseReview, Verdict
-from pointsman_core.config import DEFAULT_MIRROR, Mirror
+from pointsman_core.config import Mirror
 from pointsman_hosting.configuration import Configuration
 from pointsman_journey.content_client import ContentGone, ContentSource, ContentUnusable
-from pointsman_mirror.configuration import MirrorPolicy
-from pointsman_mirror.copier import COPY_PREFIX, Copier, Copies, copy_id_of
+from pointsman_mirror.copier import COPY_PREFIX, Copier, copy_id_of, name_of
 from pointsman_mirror.domain.copying import NotCopied, make_copy
 from pointsman_mirror.metrics import MirrorMetrics
 from pointsman_runtime.bus.errors import BusError
@@ -30,7 +28,7 @@ class Handlers:
     def __init__(
         self,
         instance: str,
-        configuration: Configuration[MirrorPolicy],
+        configuration: Configuration[Mapping[str, Mirror]],
         content: ContentSource,
         copier: Copier,
         metrics: MirrorMetrics,
@@ -40,37 +38,41 @@ class Handlers:
         self._content: Final = content
         self._copier: Final = copier
         self._metrics: Final = metrics
-        self._mirrored: Final[OrderedDict[str, None]] = OrderedDict()
+        self._mirrored: Final[dict[str, None]] = {}
+        """Ids of first copies, oldest first."""
         self._missing: Final = Missing(_log)
 
     def review(self, review: ResponseReview) -> Verdict | Awaitable[Verdict]:
         """Have the request's copies answered, where it is to have some. The edge holds its body until this returns."""
-        policy = self._configuration.revisions[review.revision].compiled
-        name = review.policy or DEFAULT_MIRROR
-        mirror = policy.mirrors.get(name)
+        name = name_of(review)
+        mirror = self._configuration.revisions[review.revision].compiled.get(name)
         if mirror is None:
             return self._verdict(review, "no such mirror")
         why_not = self._why_not(review, mirror) or self._copier.take_room(name, mirror)
         if why_not is not None:
-            return self._skipped(review, name, why_not)
-        return self._mirror(review, policy, name, mirror)
+            return self._skipped(review, why_not)
+        return self._mirror(review, mirror)
 
-    async def _mirror(self, review: ResponseReview, policy: MirrorPolicy, name: str, mirror: Mirror) -> Verdict:
-        begun = 0
+    async def _mirror(self, review: ResponseReview, mirror: Mirror) -> Verdict:
+        first, begun = copy_id_of(review, mirror.to[0]), 0
+        self._mirrored[first] = None
         try:
             body = await self._content.fetch_body(review.edge, review.request_id)
             api = named(review.api)
             bodies = {model: make_copy(api, body, model) for model in mirror.to}
-            self._remember(review, mirror)
-            self._copier.begin_copies(Copies(review, name, mirror, policy.prices, bodies))
+            self._copier.begin_copies(review, mirror, bodies)
             begun = len(bodies)
         except NotCopied as problem:
-            return self._skipped(review, name, str(problem))
+            return self._skipped(review, str(problem))
         except (ContentGone, ContentUnusable, BusError) as problem:
             self._missing.note_missing("the request", problem, request_id=review.request_id)
-            return self._skipped(review, name, "request gone")
+            return self._skipped(review, "request gone")
         finally:
-            self._copier.give_back(name, len(mirror.to) - begun)
+            self._copier.give_back(name_of(review), len(mirror.to) - begun)
+            if not begun:
+                self._mirrored.pop(first, None)
+            elif len(self._mirrored) > REMEMBERED:
+                del self._mirrored[next(iter(self._mirrored))]
         self._missing.note_recovery("the request")
         return self._verdict(review, f"copied as {', '.join(copy_id_of(review, model) for model in bodies)}")
 
@@ -79,19 +81,14 @@ class Handlers:
             return "asked too early"
         if review.request_id.startswith(COPY_PREFIX):
             return "a copy"
-        if review.outcome != "ok" or review.target is None:
+        if review.outcome != "ok" or review.served is None:
             return "not answered by a model"
         if copy_id_of(review, mirror.to[0]) in self._mirrored:
             return "copied before"
         return None
 
-    def _remember(self, review: ResponseReview, mirror: Mirror) -> None:
-        self._mirrored[copy_id_of(review, mirror.to[0])] = None
-        if len(self._mirrored) > REMEMBERED:
-            self._mirrored.popitem(last=False)
-
-    def _skipped(self, review: ResponseReview, name: str, reason: str) -> Verdict:
-        self._metrics.skipped.labels(name, reason).inc()
+    def _skipped(self, review: ResponseReview, reason: str) -> Verdict:
+        self._metrics.skipped.labels(name_of(review), reason).inc()
         return self._verdict(review, f"not copied: {reason}")
 
     def _verdict(self, review: ResponseReview, note: str) -> Verdict:

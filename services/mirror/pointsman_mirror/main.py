@@ -5,15 +5,16 @@ import os
 from pointsman_contracts.batch import LENT_BUCKET
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
+from pointsman_edge.reviewing.after_answer import LARGEST
 from pointsman_hosting.host import run
+from pointsman_hosting.own_door import OwnDoor
 from pointsman_hosting.program import Program
 from pointsman_hosting.service import Service
 from pointsman_journey.content_client import ContentClient
-from pointsman_mirror.adapters.door import GatewayDoor
-from pointsman_mirror.adapters.identities import Identities
-from pointsman_mirror.configuration import compile_policy
+from pointsman_mirror.configuration import compile_mirrors
 from pointsman_mirror.copier import Copier
 from pointsman_mirror.handlers import Handlers
+from pointsman_mirror.identities import Identities
 from pointsman_mirror.metrics import MirrorMetrics
 from pointsman_mirror.settings import MirrorSettings
 
@@ -23,14 +24,14 @@ def build(service: Service[MirrorSettings]) -> None:
     metrics = MirrorMetrics(service.registry, lambda: copier.open_copies)
     copier = Copier(
         service.process.instance,
-        GatewayDoor(service.settings.gateway_url),
+        OwnDoor(service.settings.gateway_url, LARGEST),
         Identities(service.open_bucket(LENT_BUCKET)),
         service.bus.publish,
         metrics,
     )
     handlers = Handlers(
         service.process.instance,
-        service.configuration(compile_policy),
+        service.configuration(compile_mirrors),
         ContentClient(service.journeys),
         copier,
         metrics,

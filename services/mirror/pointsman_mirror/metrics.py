@@ -23,7 +23,4 @@ class MirrorMetrics:
             ["mirror", "reason"],
             registry=registry,
         )
-        self.unpublished = Counter(
-            "pointsman_mirror_unpublished", "Comparisons that couldn't be published", registry=registry
-        ).labels()
         Gauge("pointsman_mirror_copies_open", "Copies that are open", registry=registry).set_function(open_copies)

@@ -1,7 +1,7 @@
 """Which requests are copied, and what a mirror does when an edge or the bucket fails."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,16 +13,17 @@ from pointsman_contracts.journey import Target
 from pointsman_contracts.mirroring import MirrorCompared
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.response_stage import ResponseReview, Verdict
-from pointsman_core.config import load
+from pointsman_core.config import Mirror, load
 from pointsman_hosting.configuration import Configuration
+from pointsman_hosting.own_door import OwnDoor
 from pointsman_journey.content_client import ContentGone, ContentUnusable
-from pointsman_mirror.adapters.door import GatewayDoor
-from pointsman_mirror.adapters.identities import Identities
-from pointsman_mirror.configuration import MirrorPolicy, compile_policy
+from pointsman_mirror import copier
+from pointsman_mirror.configuration import compile_mirrors
 from pointsman_mirror.copier import Copier
 from pointsman_mirror.handlers import Handlers
+from pointsman_mirror.identities import Identities
 from pointsman_mirror.metrics import MirrorMetrics
-from pointsman_runtime.bus.errors import BusDisconnected, NoReply
+from pointsman_runtime.bus.errors import MessageTooLarge, NoReply
 from pointsman_testing import eventually
 from pointsman_testing.fake_bucket import FakeBucket
 from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
@@ -53,15 +54,15 @@ class World:
         self.published: list[MirrorCompared] = []
         self.unheard = False
         self.registry = registry = CollectorRegistry()
-        configuration: Configuration[MirrorPolicy] = Configuration(compile_policy, registry)
+        configuration: Configuration[Mapping[str, Mirror]] = Configuration(compile_mirrors, registry)
         assert configuration.offer_revision(1, load(CONFIG).model_dump_json(by_alias=True)), configuration.refused
         metrics = MirrorMetrics(registry, lambda: 0)
         bucket: Any = self.bucket
-        self.copier = Copier("mirror-1", GatewayDoor(door.url), Identities(bucket), self._publish, metrics)
-        door.script = self._answer
+        self.copier = Copier("mirror-1", OwnDoor(door.url, 2**22), Identities(bucket), self._publish, metrics)
+        door.script = self.answer
         self.handlers = Handlers("mirror-1", configuration, self.edge, self.copier, metrics)
 
-    async def _answer(self, request: Received) -> None:
+    async def answer(self, request: Received) -> None:
         for sequence, request_id in enumerate(("another", request.header("x-request-id") or "")):
             end = ResponseCompleted(
                 source="e", sequence=sequence, at_ms=0, request_id=request_id, pool="a", status=200, outcome="ok",
@@ -73,7 +74,7 @@ class World:
 
     def _publish(self, event: MirrorCompared, mirror: str) -> None:
         if self.unheard:
-            raise BusDisconnected("away")
+            raise MessageTooLarge("mirror.compared.v1", 2**16, 2**17)
         assert mirror == event.mirror
         self.published.append(event)
 
@@ -82,7 +83,7 @@ class World:
         known: dict[str, Any] = {
             "request_id": "r-1", "edge": "e", "stage": "mirror", "revision": 1, "deadline_ms": 0, "mode": "after",
             "status": 200, "outcome": "ok", "api": "chat.completions", "model": "now",
-            "target": Target(model="now", pool="a"),
+            "target": Target(model="now", pool="a"), "served": "now",
         }  # fmt: skip
         found = self.handlers.review(ResponseReview(**known | changes))
         verdict = found if isinstance(found, Verdict) else await found
@@ -124,7 +125,8 @@ async def test_each_model_gets_one_copy_with_the_mirrors_identity(world: World) 
     [
         ({"request_id": "mirror-1"}, "a copy"),
         ({"outcome": "client_gone", "status": 499}, "not answered by a model"),
-        ({"outcome": "rejected", "status": 404, "target": None}, "not answered by a model"),
+        ({"outcome": "rejected", "status": 404, "target": None, "served": None}, "not answered by a model"),
+        ({"served": None}, "not answered by a model"),  # a cache did
         ({"mode": "window"}, "asked too early"),
         ({"policy": "gone"}, "no such mirror"),
         ({"api": "embeddings"}, "api"),
@@ -210,7 +212,39 @@ async def test_a_token_that_isnt_known_yet_is_tried_again(world: World) -> None:
 async def test_comparisons_that_the_bus_doesnt_take_are_counted(world: World) -> None:
     world.unheard = True
     await world.review()
-    await eventually(lambda: world.count("unpublished") == 2.0)
+    for model in ("next", "other"):
+        await eventually(lambda model=model: world.count("copies", mirror="default", model=model, outcome="error") == 1)
     world.unheard = False
     await world.review(request_id="r-2")
     assert len(await world.ended(2)) == 2
+
+
+async def test_a_request_that_comes_twice_at_once_is_copied_once(world: World) -> None:
+    notes = await asyncio.gather(world.review(), world.review())
+    assert sorted(note.partition(" as ")[0] for note in notes) == ["copied", "not copied: copied before"]
+    await world.ended(2)
+    assert len(world.door.received) == 2
+
+
+async def test_a_token_that_stays_unknown_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copier, "UNKNOWN_YET_S", 0.0)
+
+    async def unknown(request: Received) -> None:
+        await request.answer(b'{"error": {"code": "lent_identity_unknown"}}', status=401)
+
+    world.door.script = unknown
+    await world.review()
+    assert {(event.outcome, event.copy.status) for event in await world.ended(2)} == {("refused", 401)}
+    lost, world.door.script = set(world.bucket.entries), world.answer
+    await world.review(request_id="r-2")
+    assert {event.outcome for event in (await world.ended(4))[2:]} == {"answered"}
+    assert set(world.bucket.entries) > lost
+
+
+async def test_a_copy_whose_identity_is_never_known_ends_in_time(world: World) -> None:
+    async def unknown(request: Received) -> None:
+        await request.answer(b'{"error": {"code": "lent_identity_unknown"}}', status=401)
+
+    world.door.script = unknown
+    await world.review(policy="hasty")
+    assert {event.outcome for event in await world.ended(2)} == {"late"}

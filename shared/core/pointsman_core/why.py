@@ -194,6 +194,7 @@ def describe_copy(event: MirrorCompared) -> str:
         return f"{event.copy.model} didn't answer a copy, {event.copy_id}: {event.outcome}, {event.reason}"
     if event.likeness is None:
         return f"{begun}; the answers can't be compared"
-    alike = "the same text" if event.same_text else f"{event.likeness:.0%} of the words in common"
-    calls = {True: ", the same calls", False: ", other calls", None: ""}[event.same_calls]
+    likeness = event.likeness
+    alike = "the same text" if likeness.same_text else f"{likeness.words:.0%} of the words in common"
+    calls = {True: ", the same calls", False: ", other calls", None: ""}[likeness.same_calls]
     return f"{begun}; {alike}{calls}"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_cli.explain.mirrors import compared, interval, table
-from pointsman_contracts.mirroring import MirrorCompared, MirroredAnswer
+from pointsman_contracts.mirroring import Likeness, MirrorCompared, MirroredAnswer
 from pointsman_contracts.response import Usage
 
 KEY = ("lab", "now", "next")
@@ -20,7 +20,8 @@ def answer(
 def event(first: MirroredAnswer, second: MirroredAnswer, outcome: str = "answered") -> MirrorCompared:
     return MirrorCompared(
         source="mirror-1", sequence=1, at_ms=1, request_id="r", edge="e", mirror="lab", copy_id="mirror-1",
-        api="chat.completions", outcome=outcome, original=first, copy=second, likeness=0.5,
+        api="chat.completions", outcome=outcome, original=first, copy=second,
+        likeness=Likeness(same_text=False, words=0.5),
     )  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 import random
 from typing import Final, Literal, NamedTuple
 
+from pointsman_core.door_answer import DoorAnswer
+
 LineVerdict = Literal["final", "refused", "limited", "again", "cut"]
 """`final`: the answer is the line's result. `refused`: there was no room, or `limited`: its sender has reached a limit;
 the line begins again. `again`: it failed, or `cut`: its answer broke off; the line begins again, a bounded number of
@@ -14,29 +16,12 @@ MOST_CUTS: Final = 12
 """So many answers that broke off are its result: a line must not end one process after the other for ever."""
 MOST_UNKNOWN: Final = 20
 """So often a line begins again because its identity isn't known yet to every preprocessor."""
-IDENTITY_UNKNOWN: Final = "lent_identity_unknown"
 NO_QUOTA: Final = b'"insufficient_quota"'
 _NO_ROOM: Final = frozenset({408, 425, 429, 502, 503, 529})
 _WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 10.0
 _LONGEST_LIMIT_S: Final = 60.0
 """The same after a refusal that says a time of its own."""
-
-
-class LineAnswer(NamedTuple):
-    """The answer to a request of a line."""
-
-    status: int
-    """0: there was none."""
-    body: bytes
-    request_id: str = ""
-    retry_after_s: float | None = None
-    problem: str = ""
-    """Why there was none, in words."""
-    sent: bool = True
-    """Whether a gateway got the request."""
-    limited: bool = False
-    """Whether it was refused by a limit of its sender."""
 
 
 class LineTries(NamedTuple):
@@ -61,17 +46,20 @@ class LineTries(NamedTuple):
         return self.failures + 1
 
 
-def judge(answer: LineAnswer, tries: LineTries) -> LineVerdict:
+def judge(answer: DoorAnswer, tries: LineTries) -> LineVerdict:
     """The consequence of an answer."""
     status = answer.status
-    if status == 0 and answer.sent:
+    if answer.failure == "oversized":
+        # The next answer would be as large, and is charged as this one was.
+        return "final"
+    if status == 0 and answer.failure != "unsent":
         return "cut" if tries.cuts + 1 < MOST_CUTS else "final"
     if answer.limited:
         # A quota of 0 stays.
         return "final" if NO_QUOTA in answer.body else "limited"
     if status == 0 or status in _NO_ROOM:
         return "refused"
-    if status == 401 and IDENTITY_UNKNOWN.encode() in answer.body:
+    if answer.identity_unknown:
         return "refused" if tries.refusals < MOST_UNKNOWN else "final"
     if status >= 500 and tries.failures + 1 < MOST_FAILURES:
         return "again"

@@ -3,10 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
+from pointsman_contracts.mirroring import Likeness
 from pointsman_contracts.response_stage import AnswerText
 
 COMPARED: Final = 2**16
@@ -14,26 +15,15 @@ COMPARED: Final = 2**16
 _WORDS: Final = re.compile(r"\w+|[^\w\s]")
 
 
-class Likeness(NamedTuple):
-    """As in `MirrorCompared`."""
-
-    same_text: bool | None = None
-    likeness: float | None = None
-    same_calls: bool | None = None
-
-
-UNKNOWN: Final = Likeness()
-
-
-def compare_texts(first: Sequence[AnswerText] | None, second: Sequence[AnswerText] | None) -> Likeness:
-    """How alike two answers are; None for one that can't be read. Reasoning isn't compared."""
+def compare_texts(first: Sequence[AnswerText] | None, second: Sequence[AnswerText] | None) -> Likeness | None:
+    """How alike two answers are; None if one of them is: it can't be read. Reasoning isn't compared."""
     if first is None or second is None:
-        return UNKNOWN
+        return None
     ours, theirs = _said(first), _said(second)
     calls, other_calls = _calls(first), _calls(second)
     return Likeness(
         same_text=ours == theirs,
-        likeness=round(_common_words(ours, theirs), 4),
+        words=round(_common_words(ours, theirs), 4),
         same_calls=calls == other_calls if calls or other_calls else None,
     )
 

@@ -4,14 +4,13 @@ from abc import ABC, abstractmethod
 from typing import Final
 
 from pointsman_contracts.batch import LentIdentity
+from pointsman_core.door_answer import IDENTITY_UNKNOWN
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import IDENTITY, Incoming
 from pointsman_preprocessor.domain.credentials import digest
 
 AUTHORIZATION: Final = "authorization"
 _SCHEME: Final = len("Bearer ")
-UNKNOWN: Final = "lent_identity_unknown"
-"""Code of the refusal of a token that this replica doesn't know (yet)."""
 
 
 class LentIdentities(ABC):
@@ -26,7 +25,7 @@ def take_lent(incoming: Incoming, authorization: str, known: LentIdentities) -> 
     """Give the request the identity and the priority that its batch lends it. Raises Refusal for an unknown token."""
     lent = known.find_lent(digest(authorization[_SCHEME:]))
     if lent is None or lent.expires_ms <= incoming.envelope.received_ms:
-        raise Refusal(401, "This identity isn't lent to a batch, or not any more.", code=UNKNOWN)
+        raise Refusal(401, "This identity isn't lent to a batch, or not any more.", code=IDENTITY_UNKNOWN)
     incoming.hide_header(AUTHORIZATION)
     incoming.attributes[IDENTITY.name] = {**lent.identity, "batch": lent.batch}
     incoming.headers.priority = lent.priority

@@ -108,6 +108,7 @@ class StageReview:
             body=None if body is None else Blob(body),
             truncated=truncated,
             usage=usage,
+            served=record.served,
             cost_nanos=record.cost_nanos,
             ttft_ms=record.ttft_ms if record.duration_ms is not None else None,
             duration_ms=record.duration_ms,

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
-from pydantic import JsonValue
 from rich.console import Console
 from rich.table import Table
 
@@ -23,7 +22,8 @@ _NEEDLE: Final = b'"copy_id"'
 _Z: Final = 1.96
 """Of an interval that has the true share in 95 of 100 cases."""
 
-Row = dict[str, JsonValue]
+Row = dict[str, Any]
+"""As printed by `--json`."""
 
 
 async def mirrors(url: str | None, mirror: str, since: timedelta, console: Console, *, as_json: bool) -> None:
@@ -55,33 +55,32 @@ def compared(key: tuple[str, str, str], events: Sequence[MirrorCompared]) -> Row
     both = [(event.original, event.copy) for event in answered]
     # Sums of the two sides are of the same requests, and of tokens that both models reported.
     metered = [pair for pair in both if all(map(_is_metered, pair))]
-    paired = [
-        (first.duration_ms, second.duration_ms)
+    faster = [
+        second.duration_ms < first.duration_ms
         for first, second in both
         if first.duration_ms is not None and second.duration_ms is not None
     ]
-    faster = sum(second < first for first, second in paired)
-    low, high = interval(faster, len(paired))
-    outcomes: dict[str, JsonValue] = dict(Counter(event.outcome for event in events))
     likenesses = [event.likeness for event in answered if event.likeness is not None]
-    calls = [event.same_calls for event in answered if event.same_calls is not None]
-    texts = [event.same_text for event in answered if event.same_text is not None]
+    calls = [likeness.same_calls for likeness in likenesses if likeness.same_calls is not None]
+    sides = {
+        name: _figures([pair[side] for pair in both], [pair[side] for pair in metered])
+        for side, name in enumerate(("original", "copy"))
+    }
     return {
         "mirror": key[0],
         "model": key[1],
         "candidate": key[2],
         "copies": len(events),
-        "outcomes": outcomes,
-        "failed_share": _share(len(events) - len(answered), len(events)),
-        "faster_share": _share(faster, len(paired)),
-        "faster_between": [low, high],
-        "same_text_share": _share(sum(texts), len(texts)),
-        "likeness": median(likenesses) if likenesses else None,
-        "same_calls_share": _share(sum(calls), len(calls)),
+        "outcomes": dict(Counter(event.outcome for event in events)),
+        "failed_share": _share([event.outcome != "answered" for event in events]),
+        "faster_share": _share(faster),
+        "faster_between": list(interval(sum(faster), len(faster))),
+        "same_text_share": _share([likeness.same_text for likeness in likenesses]),
+        "likeness": _median(likeness.words for likeness in likenesses),
+        "same_calls_share": _share(calls),
         "calls": len(calls),
         "metered": len(metered),
-        "original": _figures([first for first, _ in both], [first for first, _ in metered]),
-        "copy": _figures([second for _, second in both], [second for _, second in metered]),
+        **sides,
     }
 
 
@@ -100,16 +99,14 @@ def _is_metered(answer: MirroredAnswer) -> bool:
 
 
 def _figures(answers: Sequence[MirroredAnswer], metered: Sequence[MirroredAnswer]) -> Row:
-    costs = [answer.cost_nanos for answer in metered]
-    known = [cost for cost in costs if cost is not None]
+    tokens = [answer.usage.completion_tokens for answer in metered if answer.usage is not None]
+    costs = [answer.cost_nanos for answer in metered if answer.cost_nanos is not None]
     return {
         "ttft_p50_ms": _median(answer.ttft_ms for answer in answers),
         "duration_p50_ms": _median(answer.duration_ms for answer in answers),
-        "completion_tokens": sum(answer.usage.completion_tokens for answer in metered if answer.usage is not None)
-        if metered
-        else None,
+        "completion_tokens": sum(tokens) if tokens else None,
         # A sum without the cost of some requests would look like a lower one.
-        "dollars": sum(known) / NANOS if known and len(known) == len(costs) else None,
+        "dollars": sum(costs) / NANOS if costs and len(costs) == len(metered) else None,
     }
 
 
@@ -118,8 +115,8 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _share(count: int, of: int) -> float | None:
-    return round(count / of, 4) if of else None
+def _share(found: Sequence[bool]) -> float | None:
+    return round(sum(found) / len(found), 4) if found else None
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -129,31 +126,26 @@ def table(rows: Sequence[Row]) -> Table:
         *numbers("copies", "failed", "faster", "first token", "whole", "tokens", "cost", "alike", "same calls"),
     )
     for row in rows:
-        first, second = row["original"], row["copy"]
-        low, high = row["faster_between"] if isinstance(row["faster_between"], list) else (0.0, 1.0)
-        if not isinstance(first, dict) or not isinstance(second, dict):
-            continue
+        low, high = map(_percent, row["faster_between"])
         shown.add_row(
-            str(row["mirror"]),
-            str(row["model"]),
-            str(row["candidate"]),
+            *(row[name] for name in ("mirror", "model", "candidate")),
             f"{row['copies']:,}",
             _percent(row["failed_share"]),
-            f"{_percent(row['faster_share'])} ({_percent(low)} to {_percent(high)})",
-            _both(first["ttft_p50_ms"], second["ttft_p50_ms"], ",.0f", " ms"),
-            _both(first["duration_p50_ms"], second["duration_p50_ms"], ",.0f", " ms"),
-            _both(first["completion_tokens"], second["completion_tokens"], ",", ""),
-            _both(first["dollars"], second["dollars"], ",.4f", " $"),
+            f"{_percent(row['faster_share'])} ({low} to {high})",
+            _both(row, "ttft_p50_ms", ",.0f", " ms"),
+            _both(row, "duration_p50_ms", ",.0f", " ms"),
+            _both(row, "completion_tokens", ",", ""),
+            _both(row, "dollars", ",.4f", " $"),
             _percent(row["likeness"]),
             _percent(row["same_calls_share"]),
         )
     return shown
 
 
-def _percent(value: JsonValue) -> str:
-    return f"{value:.0%}" if isinstance(value, int | float) else "unknown"
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.0%}"
 
 
-def _both(first: JsonValue, second: JsonValue, form: str, unit: str) -> str:
-    told = [f"{value:{form}}" if isinstance(value, int | float) else "unknown" for value in (first, second)]
-    return f"{told[0]} → {told[1]}{unit}"
+def _both(row: Row, name: str, form: str, unit: str) -> str:
+    figures = row["original"][name], row["copy"][name]
+    return " → ".join("unknown" if figure is None else f"{figure:{form}}" for figure in figures) + unit

@@ -1,1 +1,0 @@
-"""The gateway's own door, and the identity with which copies come there."""
