@@ -1,7 +1,9 @@
 """The clients' operations on files and batches."""
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -23,6 +25,8 @@ OPENAI: Final = "batch_"
 ANTHROPIC: Final = "msgbatch_"
 _PURPOSE: Final = "batch"
 _DAY_MS: Final = 86_400_000
+_UPLOAD_S: Final = 86_400
+"""The longest that an upload may take."""
 _HIDDEN: Final = "file-msg"
 """Begins the ids of files with the requests and results of Anthropic's API, which has no files."""
 
@@ -48,8 +52,7 @@ class Handlers:
 
     async def upload_file(self, sender: Sender, content_type: str, body: AsyncIterator[bytes]) -> StoredFile:
         """Keep a file."""
-        writer = self._files.begin_file()
-        try:
+        async with self._writing(sender) as writer:
             form = await read_upload(content_type, body, writer, self._bounds.file_bytes)
             _check_purpose(form.fields.get("purpose"))
             given = {
@@ -58,11 +61,8 @@ class Handlers:
                 if (key := f"expires_after[{name}]") in form.fields
             }
             expires_s = read_expiry(given or None, "expires_after")
-            record = self._record(sender, writer.file, form.filename or "", writer.size, writer.count, expires_s)
+            record = self._record(sender, writer, form.filename or "", expires_s)
             await self._files.add_file(record)
-        except BaseException:  # also if the client leaves: its pieces must not stay
-            await writer.give_up()
-            raise
         return record
 
     async def find_file(self, sender: Sender, file: str) -> StoredFile:
@@ -80,6 +80,7 @@ class Handlers:
             each
             for each in self._files.list_files()
             if each.owner == sender.owner
+            and each.complete
             and not each.id.startswith(_HIDDEN)
             and purpose in (None, each.purpose)
             and not _is_over(each.expires_ms, now_ms)
@@ -131,12 +132,9 @@ class Handlers:
         """Make a batch of Anthropic's API."""
         now_ms = self._now_ms()
         batch = make_batch_id(ANTHROPIC, now_ms, secrets.token_hex(6))
-        writer = self._files.begin_file(f"{_HIDDEN}{batch.removeprefix(ANTHROPIC)}")
-        try:
+        async with self._writing(sender, f"{_HIDDEN}{batch.removeprefix(ANTHROPIC)}") as writer:
             number = await self._write_requests(body, writer)
-            await self._files.add_file(
-                self._record(sender, writer.file, f"{batch}.jsonl", writer.size, writer.count, None)
-            )
+            await self._files.add_file(self._record(sender, writer, f"{batch}.jsonl"))
             record = BatchRecord(
                 id=batch,
                 api="anthropic",
@@ -149,10 +147,22 @@ class Handlers:
                 total=number,
             )
             await self._batches.add_batch(record)
-        except BaseException:  # also if the client leaves: its pieces must not stay
-            await writer.give_up()
-            raise
         return record
+
+    @asynccontextmanager
+    async def _writing(self, sender: Sender, file: str | None = None) -> AsyncGenerator[FileWriter]:
+        """A writer of a file that nobody sees until a record with all of it is added. Raises TimeoutError after a
+        day."""
+        writer = self._files.begin_file(file)
+        try:
+            # A process that is killed leaves chunks: they are deleted when this record expires.
+            begun = self._record(sender, writer, "", 2 * _UPLOAD_S)
+            await self._files.add_file(replace(begun, complete=False))
+            async with asyncio.timeout(_UPLOAD_S):
+                yield writer
+        except BaseException:  # also if the client leaves: its pieces must not stay
+            await self._files.give_up(writer)
+            raise
 
     async def _write_requests(self, body: AsyncIterator[bytes], writer: FileWriter) -> int:
         """Write the requests of a message batch as lines; how many there are. Raises Refusal."""
@@ -227,18 +237,16 @@ class Handlers:
         file = None if found.output_file is None else await self._files.find_file(found.output_file)
         return _nothing() if file is None else self._files.read_file(file)
 
-    def _record(
-        self, sender: Sender, file: str, filename: str, size: int, chunks: int, expires_s: int | None
-    ) -> StoredFile:
+    def _record(self, sender: Sender, writer: FileWriter, filename: str, expires_s: int | None = None) -> StoredFile:
         now_ms = self._now_ms()
         lasts_ms = round(self._bounds.keep_days * _DAY_MS) if expires_s is None else expires_s * 1000
         return StoredFile(
-            id=file,
+            id=writer.file,
             owner=sender.owner,
             filename=filename,
             purpose=_PURPOSE,
-            bytes=size,
-            chunks=chunks,
+            bytes=writer.size,
+            chunks=writer.count,
             created_ms=now_ms,
             expires_ms=now_ms + lasts_ms,
         )

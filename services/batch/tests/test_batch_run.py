@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from copy import copy
 from typing import cast
 
@@ -11,18 +11,22 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from pointsman_batch.adapters.asker import Sender
 from pointsman_batch.adapters.batches import Batches
-from pointsman_batch.adapters.chunks import BucketChunks
+from pointsman_batch.adapters.chunks import CHUNK_BYTES, BucketChunks
 from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.batch_run import BatchRun, LeaseLost
+from pointsman_batch.domain.asked import WantedPage
 from pointsman_batch.domain.pace import Pace
+from pointsman_batch.handlers import Handlers, TakenBounds
 from pointsman_batch.metrics import BatchMetrics
 from pointsman_batch.run_tools import RunTools
 from pointsman_batch.runner import Runner
 from pointsman_batch.slots import Slots
 from pointsman_contracts.batch import ENDED, KEY_REVOKED, BatchRecord, StoredFile, make_batch_id
 from pointsman_core.door_answer import DoorAnswer
+from pointsman_core.refusal import Refusal
 from pointsman_hosting.lending import Lending
 from pointsman_hosting.own_door import OwnDoor
 from pointsman_runtime.jetstream.buckets import Bucket
@@ -298,5 +302,41 @@ async def test_a_file_that_a_batch_still_reads_outlives_its_own_expiry(monkeypat
     await asyncio.wait_for(running, 20)
     assert world.now().status == "expired"
     await eventually(lambda: "file-in" not in world.buckets["records"].entries)
+    deleting.cancel()
+    await asyncio.wait([deleting])
+
+
+async def test_an_upload_whose_process_is_killed_is_seen_by_nobody_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pointsman_batch.runner.JANITOR_S", 0.001)
+    world = World(0, lambda number: None)
+    bounds = TakenBounds(file_bytes=10 * CHUNK_BYTES, line_bytes=1000, lines=10, keep_days=1.0)
+    handlers, sender = Handlers(world.tools.files, world.batches, bounds, lambda: world.now_ms), Sender({})
+    world.tools.files.follow()
+    chunks, records = world.buckets["chunks"], world.buckets["records"]
+
+    async def body() -> AsyncIterator[bytes]:
+        head = 'Content-Disposition: form-data; name="file"; filename="in.jsonl"'
+        yield f"--edge\r\n{head}\r\n\r\n".encode()
+        yield bytes(3 * CHUNK_BYTES)
+        await asyncio.Event().wait()
+
+    uploading = asyncio.create_task(handlers.upload_file(sender, "multipart/form-data; boundary=edge", body()))
+    await eventually(lambda: len(chunks.entries) >= 2)
+    assert handlers.list_files(sender, WantedPage(10, None), None, newest_first=True) == ([], False)
+    [file] = records.entries
+    with pytest.raises(Refusal) as refused:
+        await handlers.find_file(sender, file)
+    assert refused.value.status == 404
+    # A process that is killed deletes nothing.
+    records.broken = True
+    uploading.cancel()
+    await asyncio.wait([uploading])
+    records.broken = False
+    assert chunks.entries
+    deleting = asyncio.create_task(Runner(world.tools, 8, lambda: world.now_ms).run_deletion())
+    world.now_ms += 3 * 86_400_000
+    await eventually(lambda: not chunks.entries and not records.entries)
     deleting.cancel()
     await asyncio.wait([deleting])

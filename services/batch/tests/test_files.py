@@ -81,5 +81,5 @@ async def test_a_store_that_refuses_a_chunk_refuses_the_file_and_keeps_nothing_o
 
     with pytest.raises(OSError, match="full"):
         await write()
-    await writer.give_up()
+    await Files(cast("Bucket", FakeBucket()), store).give_up(writer)
     assert (store.chunks, store.at_once) == ({}, 0)

@@ -41,6 +41,8 @@ class FakeBucket:
 
     async def delete(self, key: str) -> None:
         await asyncio.sleep(0)
+        if self.broken:
+            raise TimeoutError
         self.entries.pop(key, None)
 
     async def list_keys(self, pattern: str) -> list[str]:

@@ -61,12 +61,11 @@ class FileWriter:
             self._begun.clear()
         await self._wait_for_room(0)
 
-    async def give_up(self) -> None:
-        """Delete the chunks that are written."""
+    async def stop(self) -> None:
+        """Write no more; returns when no chunk is on its way."""
         if self._writing:
-            # One that a thread is writing can't be stopped, and would stay.
+            # One that a thread is writing can't be stopped.
             await asyncio.wait(self._writing)
-        await self._chunks.delete_chunks(self.file)
 
     async def _put(self, data: bytes) -> None:
         await self._wait_for_room(AT_ONCE - 1)
@@ -104,14 +103,15 @@ class Files:
         self._known[record.id] = record
 
     async def find_file(self, file: str) -> StoredFile | None:
-        """The record of a file; None when there is none."""
+        """The record of a complete file; None when there is none."""
         if not file.startswith("file-") or not file.removeprefix("file-").isalnum():
             return None
         entry = await self._records.get(file)
-        return None if entry is None else StoredFile.decode(entry.value)
+        record = None if entry is None else StoredFile.decode(entry.value)
+        return record if record is not None and record.complete else None
 
     def list_files(self) -> list[StoredFile]:
-        """All files, the newest first."""
+        """All files, also incomplete ones, the newest first."""
         return sorted(self._known.values(), key=lambda each: (each.created_ms, each.id), reverse=True)
 
     async def read_file(self, record: StoredFile) -> AsyncIterator[bytes]:
@@ -125,6 +125,11 @@ class Files:
             if data is None:
                 raise ContentLost(f"chunk {number} of {record.chunks} of {record.id} isn't there")
             yield data
+
+    async def give_up(self, writer: FileWriter) -> None:
+        """Delete a file that was begun."""
+        await writer.stop()
+        await self.delete_file(writer.file)
 
     async def delete_file(self, file: str) -> None:
         """Delete a file and its content."""
