@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from benchmarks.machine import describe
+from pointsman_apis.asked_choices import AskedChoices
 from pointsman_apis.chat import CHAT
 from pointsman_apis.token_ids import with_token_ids
 from pointsman_frontend.adapters.http_turn import Headers
@@ -104,6 +105,7 @@ async def relay(stream: list[bytes], setting: Setting) -> None:
         name=None,
         api=CHAT,
         begun=stream[0],
+        asked=AskedChoices(CHAT.name, 1, dict),
         resuming=resuming,
     )
 

@@ -13,6 +13,7 @@ from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
 
 CHAT = "/v1/chat/completions"
 BODY = b'{"model":"llama-8b","messages":[{"role":"user","content":"hello"}]}'
+FOR_TWO = BODY.replace(b"{", b'{"n":2,', 1)
 
 
 def answering(body: str) -> Callable[[Received], Awaitable[None]]:
@@ -165,7 +166,7 @@ WITH_A_REASON = [
 async def test_an_answer_that_says_why_it_has_no_text_is_the_clients(start_edge: StartEdge, body: str) -> None:
     async with ScriptedEngine(answering(body)) as engine, ScriptedEngine() as other:
         edge = await start_edge(engine.url, other.url)
-        answer = await raw_request(edge.url, post(CHAT, BODY))
+        answer = await raw_request(edge.url, post(CHAT, FOR_TWO))
     assert (answer.body, other.received) == (body.encode(), [])
 
 
@@ -191,10 +192,10 @@ async def test_an_answer_that_its_engine_aborted_comes_from_another_engine_and_i
 
         async with ScriptedEngine(answer) as paused, ScriptedEngine() as good:
             edge = await start_edge(paused.url, good.url)
-            response = await raw_request(edge.url, post(CHAT, BODY))
+            response = await raw_request(edge.url, post(CHAT, FOR_TWO))
             assert response.body == (body if passes else ANSWER)
             alone = await start_edge(paused.url)
-            response = await raw_request(alone.url, post(CHAT, BODY))
+            response = await raw_request(alone.url, post(CHAT, FOR_TWO))
             assert (response.status, response.body) == (200, body)
 
 

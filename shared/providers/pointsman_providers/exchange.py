@@ -55,6 +55,8 @@ class ProviderQuestion(NamedTuple):
     request_id: str
     now_s: int
     """Unix time, for answers that must have one."""
+    answers: int = 1
+    """Those that the provider is to generate."""
     sent: FromClient = FromClient()
 
 

@@ -6,10 +6,11 @@ from typing import Final, cast
 import orjson
 from pydantic import JsonValue
 
+from pointsman_apis.asked_choices import AskedChoices
 from pointsman_apis.beginning import says_something
 from pointsman_apis.chat import CHAT
 from pointsman_apis.messages import MESSAGES
-from pointsman_apis.streams import DONE, KEEP_ALIVE, StreamEvent, event, named_event, without_mark
+from pointsman_apis.streams import DONE, KEEP_ALIVE, StreamEvent, event, lenient_document, named_event, without_mark
 from pointsman_apis.texts import Answer, index_of, objects
 from pointsman_contracts.response import Usage
 from pointsman_core.json_members import edit_fields
@@ -45,6 +46,9 @@ class Passed:
     def __init__(self, question: ProviderQuestion) -> None:
         self._asked = question.asked
         self.api: Final = question.api
+        self.choices: Final = AskedChoices(
+            question.api, question.answers, lambda: lenient_document(question.body) or {}
+        )
 
     def translate_whole(self, body: bytes) -> bytes:
         """Implements `AnswerReader.translate_whole`."""
@@ -54,6 +58,9 @@ class Passed:
         held = answer.fields.get(member)
         if not isinstance(held, list) or not (held or self.api in _MAY_BE_EMPTY):
             raise no_answer(answer.fields, member)
+        fault = self.choices.fault_of_document(cast("Answer", answer.fields))
+        if fault:
+            raise BrokenAnswer(fault)
         if _CALLS in body and mend_calls(answer.fields):
             body = write(answer.fields, strict=answer.strict)
         return self.renamed(body, answer)
@@ -93,8 +100,10 @@ class _PassedStream(EventTranslator):
         """Some part of the answer has ended."""
         self._open: set[object] = set()
         """The choices that haven't ended."""
+        self._choices = answer.choices.follow_stream()
 
     def _end(self) -> bytes:
+        self._end_choices()
         self.ended = True
         # Some services end their streams with the last choice's reason.
         return named_event({"type": "message_stop"}) if self._answer.api == MESSAGES.name else DONE
@@ -108,6 +117,7 @@ class _PassedStream(EventTranslator):
         if data == b"[DONE]":
             if not self._begun:
                 raise BrokenAnswer("the stream has an end and no answer")
+            self._end_choices()
             self.ended = True
             return DONE
         read = self._read(each, data)
@@ -116,6 +126,8 @@ class _PassedStream(EventTranslator):
         self._begun = self._begun or says_something(fields)
         self.ended = kind in _LAST
         changed = self._follow(fields)
+        self._choices.take_event(cast("Answer", fields))
+        self._check_choices()
         if (_CALLS in data and self._places.place_calls(fields)) or changed:
             data = write(fields, strict=read.strict)
         data = self._answer.renamed(data, read)
@@ -134,13 +146,21 @@ class _PassedStream(EventTranslator):
             raise no_answer(read.fields, "choices")
         return read
 
+    def _end_choices(self) -> None:
+        self._choices.end_stream()
+        self._check_choices()
+
+    def _check_choices(self) -> None:
+        if self._choices.fault:
+            raise BrokenAnswer(self._choices.fault)
+
     @property
     def has_begun(self) -> bool:
         return self._begun
 
     @property
     def finished(self) -> bool:
-        return self.ended or (self._ends and not self._open)
+        return self.ended or (self._ends and not self._open and not self._choices.lacks_a_choice())
 
     def _follow(self, fields: dict[str, JsonValue]) -> bool:
         """Note which choices have ended. Returns whether one got a delta, which clients expect: Azure sends some

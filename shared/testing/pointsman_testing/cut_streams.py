@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from pointsman_apis.api import Api
+from pointsman_apis.asked_choices import AskedChoices, indices
 from pointsman_apis.beginning import begins as says
 from pointsman_apis.chat import CHAT
 from pointsman_apis.streams import EventSplitter
@@ -17,7 +18,7 @@ from pointsman_frontend.adapters.engine_connection import AnswerCutOff, Endpoint
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import relay_stream
 from pointsman_frontend.adapters.rest_of_stream import AskTokens, RestOfStream, learn_tokens
-from pointsman_frontend.domain.resuming.question import Question, indices
+from pointsman_frontend.domain.resuming.question import Question
 from pointsman_frontend.domain.resuming.resumable import Setting, resuming_of, token_ids_of
 from pointsman_frontend.domain.resuming.resuming import Resuming
 from pointsman_testing.answering_engine import AnsweringEngine
@@ -104,7 +105,7 @@ def say(data: bytes) -> bool:
 
 def resumed(api: Api, body: Body, setting: Setting, kind: str) -> Resuming | None:
     raw = json.dumps(body).encode()
-    one = len(indices(api, body)) == 1
+    one = len(indices(api.name, body)) == 1
     mark = THINKING_END if thinks(body) else None
     return resuming_of(api, raw, setting, 9, kind, token_ids_of(api, raw), one=one, thinking_end=mark)
 
@@ -158,6 +159,7 @@ class CutStream:
                 name=None,
                 api=self.api,
                 begun=parts[0],
+                asked=AskedChoices(self.api.name, len(indices(self.api.name, self.body)), lambda: self.body),
                 resuming=resuming,
             )
         except AnswerCutOff:

@@ -81,6 +81,7 @@ class ProviderRequests:
             request_id=record.request_id,
             target=target,
             asked=asked,
+            answers=decision.answers,
             edits=decision.body,
             headers=edited_headers(list(headers), decision.headers),
             query=dict(head.headers).get(b":path", b"").partition(b"?")[2],

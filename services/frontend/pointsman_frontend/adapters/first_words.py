@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_apis.api import Api
+from pointsman_apis.asked_choices import AskedChoices
 from pointsman_apis.beginning import gives_up, may_give_up
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.streams import lenient_document, without_mark
+from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.error_shape import SaysNothing, error_in_place, is_silent, refusal_of
 from pointsman_edge.sending.first_events import FirstEvents, InPlaceOfAnswer
 from pointsman_edge.sending.moving_on import EMPTY, FAILED, failure_of
@@ -87,10 +90,10 @@ async def first_events(
 
 
 async def whole_body(
-    engine: Answering, begun: bytes, api: Api, *, moves: bool, doubts: SecondOpinion | None = None
+    engine: Answering, begun: bytes, api: Api, *, moves: bool, asked: AskedChoices, doubts: SecondOpinion | None = None
 ) -> bytes:
-    """The start of the body that can be sent at once. `moves`, `doubts` as above. Raises EndpointFailed for an error in
-    place of an answer, and AnswerCutOff."""
+    """The start of the body that can be sent at once. `moves`, `doubts` as above; `asked`: the choices that it must
+    have. Raises EndpointFailed for an error in place of an answer, and AnswerCutOff."""
     body = begun if engine.complete else await gathered(engine, begun)
     if len(body) <= WHOLE:
         body = without_mark(body)
@@ -104,6 +107,9 @@ async def whole_body(
         raise _failed(api, error)
     if moves and may_give_up(body) and gives_up(lenient_document(body) or {}):
         raise EndpointFailed(FAILED, _GAVE_UP)
+    fault = asked.fault_of_whole(body) if len(body) <= WHOLE else ""
+    if fault:
+        raise _wrong_choices(api, engine.status, fault)
     if doubts is not None and is_silent(body):
         _doubt(engine, body, doubts)
     return body
@@ -130,6 +136,13 @@ async def _read(engine: Answering) -> bytes:
         return await engine.read()
     except AnswerCutOff as cut:
         raise EndpointFailed(cut.outcome, str(cut)) from None
+
+
+def _wrong_choices(api: Api, status: int, fault: str) -> AnsweredError:
+    """The failure of an engine whose answer has other choices than its request asked for."""
+    message = f"The engine's answer isn't one to the request: {fault}."
+    refusal = Refusal(502, message, type=SERVER_ERROR, code="engine_failed")
+    return AnsweredError(FAILED, status, KeptAnswer(refusal.status, [*_JSON], api.error(refusal)), fault)
 
 
 def _failed(api: Api, error: ProviderError) -> AnsweredError:

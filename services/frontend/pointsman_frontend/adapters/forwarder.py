@@ -235,6 +235,7 @@ class Forwarder:
                         request_id=record.request_id,
                         target=target,
                         asked=decision.model,
+                        answers=decision.answers,
                         edits=decision.body,
                         headers=request.headers,
                         query=request.query,

@@ -3,10 +3,11 @@
 from typing import Final, Protocol
 
 from pointsman_apis.api import Api
+from pointsman_apis.asked_choices import AskedChoices, FollowedChoices
 from pointsman_apis.beginning import may_give_up
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.stream_ends import missing_end, whole_event
-from pointsman_apis.streams import WholeEvents
+from pointsman_apis.streams import DONE, WholeEvents
 from pointsman_apis.usage import UsageTail
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.error_shape import refusal_of, shaped_events
@@ -96,6 +97,7 @@ async def relay_stream(
     name: Rewriting | None,
     api: Api,
     begun: bytes,
+    asked: AskedChoices,
     resuming: Resuming | None = None,
 ) -> ProviderError | None:
     """Pass events on as they arrive; `begun` was read. Returns the error that the stream ended with. Raises
@@ -107,10 +109,15 @@ async def relay_stream(
     failure: Failure | None = None
     kept = None if resuming is None else resuming.kept
     keep_usual = None if kept is None else kept.keep_usual
+    choices = asked.follow_stream() if asked.several else None
     last, data, broken = b"", begun, False
     while data:
         usage.follow_bytes(data)
         whole = data if not events.size and data.endswith(_BETWEEN) else events.complete_events(data)
+        if choices is not None:
+            whole = choices.pass_events(whole)
+        elif whole.endswith(DONE):
+            _check_end(asked, usage.end)
         usual = None if keep_usual is None else keep_usual(whole)
         if usual is not None:
             whole = usual
@@ -125,6 +132,9 @@ async def relay_stream(
                     raise AnswerCutOff(failure.why, None if failure.error is None else refusal_of(failure.error))
             if has_error:
                 whole, error = shaped_events(api, whole, error)
+        if choices is not None and choices.fault:
+            await client.write(whole if name is None else name.rewrite_bytes(whole))
+            raise AnswerCutOff(choices.fault)
         if engine.complete:
             # It leaves with the end of the answer.
             last = whole
@@ -136,13 +146,15 @@ async def relay_stream(
         except AnswerCutOff:
             # An engine that breaks off behind its answer has answered.
             broken = True
-            lacks = _lacks(api, usage.end, resuming, broken=True)
+            lacks = _lacks(api, usage.end, resuming, choices, broken=True)
             if error is None and lacks is None:
                 raise
             if lacks or not api.last_data:
                 events.rest()
             break
-    lacks = b"" if error is not None else _lacks(api, usage.end, resuming, broken=broken)
+    if not last.endswith(DONE):
+        _check_end(asked, usage.end)
+    lacks = b"" if error is not None else _lacks(api, usage.end, resuming, choices, broken=broken)
     rest = events.rest()
     if resuming is not None:
         # An event without its end isn't one yet.
@@ -158,8 +170,19 @@ async def relay_stream(
     return error
 
 
-def _lacks(api: Api, end: bytes, resuming: Resuming | None, *, broken: bool) -> bytes | None:
+def _check_end(asked: AskedChoices, end: bytes) -> None:
+    """Raises AnswerCutOff where a stream with these last bytes has choices that weren't asked for."""
+    fault = asked.fault_of_end(end)
+    if fault:
+        raise AnswerCutOff(fault)
+
+
+def _lacks(
+    api: Api, end: bytes, resuming: Resuming | None, choices: FollowedChoices | None, *, broken: bool
+) -> bytes | None:
     """The part of its end that an answer lacks (`missing_end`), judged by the whole answer where that is known."""
+    if choices is not None and choices.lacks_a_choice():
+        return None
     lacks = missing_end(api, end, broken=broken)
     # A stream of choices says by its last bytes that it is whole. To read all of it takes a third of a request's time.
     if resuming is None or (api.last_data and not lacks):

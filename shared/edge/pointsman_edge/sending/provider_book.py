@@ -36,6 +36,8 @@ class ProviderRequestParts(NamedTuple):
     target: Target
     asked: str
     """The model's name for the client."""
+    answers: int
+    """Those that the decision says are asked for."""
     edits: Sequence[BodyEdit]
     """The decision's edits."""
     headers: Sequence[tuple[bytes, bytes]]
@@ -80,7 +82,14 @@ class ProviderBook:
         body = edited_body(asking.body, outward(self._kept(provider, asking)), target.model)
         sent = provider.client.parts_of(asking.headers, asking.query, asking.traceparent)
         return ProviderQuestion(
-            asking.api, body, target.model, asking.asked, asking.request_id, now_s=int(time.time()), sent=sent
+            api=asking.api,
+            body=body,
+            model=target.model,
+            asked=asking.asked,
+            request_id=asking.request_id,
+            now_s=int(time.time()),
+            answers=asking.answers,
+            sent=sent,
         )
 
     def second_try(

@@ -127,16 +127,6 @@ def obstacle(api: Api, body: Mapping[str, object], form: Form) -> str | None:
     return "media" if _has_media(body.get("messages")) else None
 
 
-def indices(api: Api, body: Mapping[str, object]) -> range:
-    """Indices of the choices that the answer has."""
-    prompts = 1
-    prompt = body.get("prompt")
-    if api is COMPLETIONS and isinstance(prompt, list) and prompt:
-        items = cast("list[object]", prompt)
-        prompts = 1 if isinstance(items[0], int) else len(items)
-    return range(prompts * _number(body.get("n"), 1))
-
-
 def is_open_ended(api: Api, body: Mapping[str, object]) -> bool:
     """Whether only the engine's longest sequence limits the answer."""
     return api is CHAT and body.get("max_completion_tokens") is None and body.get("max_tokens") is None

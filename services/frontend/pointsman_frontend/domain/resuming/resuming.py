@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Final, NamedTuple, cast
 
 from pointsman_apis.api import Api
+from pointsman_apis.asked_choices import indices
 from pointsman_apis.beginning import gives_up
 from pointsman_apis.chat import CHAT
 from pointsman_apis.completions import COMPLETIONS
@@ -22,7 +23,6 @@ from pointsman_frontend.domain.resuming.question import (
     Form,
     Question,
     Start,
-    indices,
     is_open_ended,
     obstacle,
     question_of,
@@ -144,7 +144,7 @@ class Resuming:
         choices = self._stream.choices
         return [
             index
-            for index in indices(self._api, self._body)
+            for index in indices(self._api.name, self._body)
             if (choice := choices.get(index)) is None or not choice.finished
         ]
 
@@ -249,7 +249,7 @@ class Resuming:
         passed = self._stream
         if self._api is CHAT:
             return len(passed.prompt or ())
-        n = max(1, len(indices(self._api, self._body | {"prompt": ""})))
+        n = max(1, len(indices(self._api.name, self._body | {"prompt": ""})))
         prompts = {index // n: len(each.prompt) for index, each in passed.choices.items() if each.prompt is not None}
         return sum(prompts.values())
 
