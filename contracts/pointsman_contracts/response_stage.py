@@ -56,6 +56,8 @@ class ResponseReview(Message, frozen=True, kw_only=True):
     api: str = always("")
     """The API of the request."""
     stream: bool = always(False)
+    mirrored: bool = always(False)
+    """The request says, by the header `x-mirrored-by`, that it is a mirror's copy of another one."""
     status: int
     """HTTP status of the answer; 499 when the client was gone before there was one."""
     outcome: str = always("answered")

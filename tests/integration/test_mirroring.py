@@ -17,7 +17,7 @@ from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes, eventually
 from pointsman_testing.fake_engine import FakeEngine
 from pointsman_testing.observer import observing
-from pointsman_testing.scripted_engine import ANSWER, Received
+from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
 from pointsman_testing.stack import Stack, StackFactory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -26,6 +26,7 @@ StartEnvoy = Callable[..., Awaitable[str]]
 
 OWN: Final = "llama-3.1-8b"
 LAB: Final = "lab-8b"
+LOOPED: Final = "sql-lora"
 SECRET: Final = "ghp_" + "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW2xY4"
 JSON: Final = {"content-type": "application/json"}
 CHAT: Final = "/v1/chat/completions"
@@ -85,10 +86,16 @@ async def _chat(request: Received) -> None:
 class World:
     """A gateway with an engine of its own, and one whose model answers copies."""
 
-    def __init__(self, stack: Stack, own: FakeEngine, lab: FakeEngine, http: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, stack: Stack, own: FakeEngine, lab: FakeEngine, relay: ScriptedEngine, http: aiohttp.ClientSession
+    ) -> None:
         self.stack = stack
         self.own = own
         self.lab = lab
+        self.relay = relay
+        self.relayed: list[str] = []
+        """Ids of requests that came back by the relay."""
+        relay.script = self._pass_on
         self.http = http
         self.compared: list[MirrorCompared] = []
         self.completed: list[ResponseCompleted] = []
@@ -103,6 +110,14 @@ class World:
         async with self.http.post(f"{self.stack.door}{path}", data=data, headers=headers) as answer:
             return answer.headers["x-request-id"], answer.status, await answer.read()
 
+    async def _pass_on(self, request: Received) -> None:
+        """As a provider that is this gateway, behind a proxy."""
+        own = {"authorization": "Bearer acme", **JSON}
+        headers = {name: value for name, value in request.headers if name.startswith("x-")} | own
+        async with self.http.post(f"{self.stack.door}{CHAT}", data=request.body, headers=headers) as answer:
+            self.relayed.append(answer.headers["x-request-id"])
+            await request.answer(await answer.read(), status=answer.status)
+
     async def comparison(self, request_id: str) -> MirrorCompared:
         return await eventually(lambda: next((e for e in self.compared if e.request_id == request_id), None))
 
@@ -113,14 +128,14 @@ class World:
         """What the candidate got."""
         return [request for request in self.lab.received if request.method == "POST"]
 
-    async def skipped(self, reason: str) -> float:
-        """How many requests weren't copied for this reason."""
+    async def skipped(self, reason: str, mirror: str = "lab") -> float:
+        """How many requests weren't copied by a mirror for this reason."""
         async with self.http.get(f"{self.stack.services['mirror'][0].http_url}/metrics") as answer:
             text = await answer.text()
         return sum(
             float(line.rpartition(" ")[2])
             for line in text.splitlines()
-            if line.startswith("pointsman_mirror_skipped_total{") and f'reason="{reason}"' in line
+            if line.startswith(f'pointsman_mirror_skipped_total{{mirror="{mirror}",reason="{reason}"}}')
         )
 
 
@@ -133,6 +148,7 @@ async def world(stacks: StackFactory) -> AsyncIterator[World]:
     async with AsyncExitStack() as around:
         own = await around.enter_async_context(_engine(OWN))
         lab = await around.enter_async_context(_engine(LAB))
+        relay = await around.enter_async_context(ScriptedEngine())
         changes: dict[str, Any] = {
             "pools": {
                 "llama-8b": {"models": [OWN, "sql-lora"], "discovery": "static", "engines": [own.url]},
@@ -141,13 +157,25 @@ async def world(stacks: StackFactory) -> AsyncIterator[World]:
             "models": {
                 OWN: {"pool": "llama-8b", "cost": {"input": 1, "output": 2}},
                 LAB: {"pool": "lab", "cost": {"input": 3, "output": 4}},
+                "around": {"provider": "itself", "served_as": LOOPED},
             },
+            "providers": {"itself": {"kind": "openai", "base_url": f"{relay.url}/v1", "client_headers": []}},
             "selectors": {},
-            "profile-picker": {"default": "standard"},
+            "profile-picker": {
+                "use": "rules",
+                "rules": [{"when": f'model == "{LOOPED}"', "profile": "looped"}],
+                "default": "standard",
+            },
             "preprocessing": [{"use": "api-key-auth", "keys": [_key("acme")]}],
             "guards": {"default": {"actions": {"secret": "redact"}, "otherwise": "flag"}},
-            "mirrors": {"lab": {"to": LAB, "at_once": 2, "within": "60s", "priority": 0}},
-            "profiles": {"standard": {"request": ["guard", "scheduler"], "static": "deny"}},
+            "mirrors": {
+                "lab": {"to": LAB, "at_once": 2, "within": "60s", "priority": 0},
+                "around": {"to": "around", "priority": 0},
+            },
+            "profiles": {
+                "standard": {"request": ["guard", "scheduler"], "static": "deny"},
+                "looped": {"request": ["guard", "scheduler"], "static": "deny", "response": ["mirror/around"]},
+            },
             # Errors and copies pass these, too.
             "postprocessing": ["mirror/lab"],
         }
@@ -156,7 +184,7 @@ async def world(stacks: StackFactory) -> AsyncIterator[World]:
         )
         http = await around.enter_async_context(aiohttp.ClientSession())
         observer = await around.enter_async_context(observing(stack.nats.url))
-        made = World(stack, own, lab, http)
+        made = World(stack, own, lab, relay, http)
         made.compared = observer.listen(MirrorCompared, ANY)
         made.completed = observer.listen(ResponseCompleted, ANY)
 
@@ -221,6 +249,25 @@ async def test_a_copy_is_counted_for_the_mirrors_tenant_and_never_copied_again(w
 
 async def _is_above_zero(world: World, reason: str) -> bool:
     return await world.skipped(reason) > 0
+
+
+async def test_a_candidate_that_is_the_gateway_itself_ends_after_one_copy(world: World) -> None:
+    request_id, status, _ = await world.ask(model=LOOPED)
+    assert status == 200
+
+    async def is_noticed() -> bool:
+        return await world.skipped("a copy", "around") > 0
+
+    await eventually(is_noticed)
+    await eventually(lambda: [e for e in world.compared if e.request_id == request_id and e.mirror == "around"])
+    [relayed] = world.relayed
+
+    async def explained() -> bool:
+        code, output = await world.stack.command("explain", relayed)
+        return code == 0 and "not copied: a copy" in output
+
+    await eventually(explained)
+    assert world.relayed == [relayed]
 
 
 async def test_a_request_of_three_megabytes_is_mirrored_whole(world: World) -> None:
@@ -337,13 +384,13 @@ async def test_the_command_compares_the_two_models(world: World) -> None:
     await world.comparison(request_id)
 
     async def told() -> dict[str, Any]:
-        code, output = await world.stack.command("mirrors", "--since", "1440", "--json")
+        code, output = await world.stack.command("mirrors", "lab", "--since", "1440", "--json")
         assert code == 0, output
-        return json.loads(output.splitlines()[-1])
+        return next(row for row in map(json.loads, output.splitlines()) if row["model"] == OWN)
 
     row = await eventually(told)
     assert (row["mirror"], row["model"], row["candidate"]) == ("lab", OWN, LAB)
-    assert row["copies"] == len({event.copy_id for event in world.compared})
+    assert row["copies"] == len({e.copy_id for e in world.compared if (e.mirror, e.original.model) == ("lab", OWN)})
     assert row["likeness"] == 1.0
     assert row["copy"]["dollars"] > row["original"]["dollars"] > 0
     code, output = await world.stack.command("explain", request_id)

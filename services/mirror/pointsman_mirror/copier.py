@@ -16,6 +16,7 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_core.config import DEFAULT_MIRROR, Mirror
 from pointsman_core.door_answer import DoorAnswer
+from pointsman_core.header_names import MIRRORED
 from pointsman_edge.reviewing.answer_texts import texts_of_stream, texts_of_whole
 from pointsman_edge.reviewing.whole_answer import WholeAnswer
 from pointsman_hosting.own_door import OwnDoor
@@ -40,7 +41,7 @@ _END_S: Final = 2.0
 _NO_ROOM: Final = frozenset({402, 429, 503, 529})
 """A spent budget, spent limits, full engines."""
 # An answer from a cache says nothing of the model.
-_HEADERS: Final = {"cache-control": "no-store"}
+_HEADERS: Final = {MIRRORED: "pointsman", "cache-control": "no-store"}
 
 _log = Log("mirror")
 

@@ -79,7 +79,7 @@ class Handlers:
     def _why_not(self, review: ResponseReview, mirror: Mirror) -> str | None:
         if review.mode != AFTER:
             return "asked too early"
-        if review.request_id.startswith(COPY_PREFIX):
+        if review.mirrored or review.request_id.startswith(COPY_PREFIX):
             return "a copy"
         if review.outcome != "ok" or review.served is None:
             return "not answered by a model"

@@ -124,6 +124,7 @@ async def test_each_model_gets_one_copy_with_the_mirrors_identity(world: World) 
     ("changes", "note"),
     [
         ({"request_id": "mirror-1"}, "a copy"),
+        ({"mirrored": True}, "a copy"),  # of another gateway
         ({"outcome": "client_gone", "status": 499}, "not answered by a model"),
         ({"outcome": "rejected", "status": 404, "target": None, "served": None}, "not answered by a model"),
         ({"served": None}, "not answered by a model"),  # a cache did

@@ -16,6 +16,8 @@ FRAMING: Final = HOP_BY_HOP | {"content-length", "expect", "host"}
 """Headers that decide where a request ends and which host it is for. Two readings of either let one request hide in
 another."""
 REQUEST_ID: Final = "x-request-id"
+MIRRORED: Final = "x-mirrored-by"
+"""Marks a copy of a request: no gateway mirrors it again. Any client may set it, and isn't mirrored then."""
 EDGES_OWN: Final = FRAMING | {REQUEST_ID, "traceparent"}
 """The edge writes these into every request that goes on."""
 

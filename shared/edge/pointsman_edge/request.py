@@ -15,6 +15,7 @@ from pointsman_apis.responses import RESPONSES
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
 from pointsman_core.given_worker import WORKER
+from pointsman_core.header_names import MIRRORED
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.decider import refusal_of
 from pointsman_edge.deciding.static_choice import Closed
@@ -138,6 +139,8 @@ class EdgeRequest(ABC):
         can't be taken."""
         read = self.edge.headers.read(headers, trusted=trusted)
         record = self.record
+        if MIRRORED in read.stages:
+            record.mirrored = True
         kind = record.api.body
         if kind != "json" or read.content_type != "application/json" or read.content_encoding is not None:
             check_content(read, kind)

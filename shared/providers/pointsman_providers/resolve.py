@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from pointsman_core.config import Config, ConfigError, Provider
+from pointsman_core.header_names import MIRRORED
 from pointsman_core.plugins import unknown
 from pointsman_providers.client_parts import ClientParts
 from pointsman_providers.exchange import Format
@@ -51,7 +52,7 @@ def _resolved(name: str, provider: Provider) -> Resolved:
     url = kind.url(provider) if provider.base_url is None else provider.base_url
     headers = kind.client_headers if provider.client_headers is None else provider.client_headers
     query = kind.client_query if provider.client_query is None else provider.client_query
-    client = ClientParts(headers, query)
+    client = ClientParts((*headers, MIRRORED), query)
     return Resolved(
         name=name,
         kind=kind,

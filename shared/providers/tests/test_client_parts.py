@@ -62,6 +62,15 @@ def test_each_kind_gets_its_own_list_and_no_credential(kind: str, names: str, qu
     assert CANARY not in str(parts)
 
 
+@pytest.mark.parametrize("more", [{}, {"client_headers": []}])
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "azure", "vertex"])
+def test_the_mark_of_a_copy_goes_on_to_every_provider(kind: str, more: dict[str, object]) -> None:
+    provider = resolve(Config.model_validate({"providers": {"p": {"kind": kind, "base_url": RESOURCE, **more}}}))["p"]
+    assert provider.client.parts_of([(b"x-mirrored-by", b"pointsman")], b"", None).headers == {
+        "x-mirrored-by": "pointsman"
+    }
+
+
 def test_betas_add_up_without_those_of_the_clients_own_account() -> None:
     assert _parts("anthropic").headers["anthropic-beta"] == "context-management-2025-06-27,effort-2025-11-24"
 

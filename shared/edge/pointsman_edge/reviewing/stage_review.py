@@ -96,6 +96,7 @@ class StageReview:
             last=last,
             api=record.api.name,
             stream=record.stream,
+            mirrored=record.mirrored,
             status=status,
             outcome=outcome,
             code=code,

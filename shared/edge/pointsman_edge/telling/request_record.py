@@ -69,6 +69,8 @@ class RequestRecord:
     duration_ms: float | None = None
     """From receiving the request to its end; None while it is open."""
     stream = False
+    mirrored = False
+    """It says that it is a mirror's copy of another request."""
     bytes_out = 0
     tail: UsageTail | None = None
     """Reads the usage of the answer that an endpoint began."""
