@@ -23,9 +23,9 @@ BYTECODE = $$(test $(COMPILED) -nt uv.lock || echo --compile-bytecode)
 COMPILE = touch $(COMPILED) && $(RUN)/python -m compileall -q contracts shared services tools
 # Which vLLM `make test-engines` installs.
 VLLM ?= 0.32.0
-# Processes that `make test` runs tests in. Nearly half of the time a test waits for processes and timers, so one more
-# than there are processors ends sooner.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# Processes that `make test` runs tests in. More than half of the time a test waits for processes and timers, so there are
+# more of them than processors.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
 # Extra arguments for pytest, e.g. make test ARGS="-k streaming -x"
 ARGS ?=
 
