@@ -1,4 +1,4 @@
-"""The two subscribers of docs/auditing.md: killed in the middle of 5,000 requests, given what no event should be, and
+"""The two subscribers of docs/auditing.md: killed in the middle of 2,000 requests, given what no event should be, and
 kept from their table."""
 
 import asyncio
@@ -24,7 +24,7 @@ from pointsman_testing.processes import ServiceProcess
 from pointsman_testing.stack import StackFactory
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUESTS: Final = 5000
+REQUESTS: Final = 2000
 CONCURRENCY: Final = 32
 EXAMPLES = ("audit_faststream", "audit_nats")
 
