@@ -3,10 +3,9 @@
 import argparse
 import os
 
-import aiohttp
-
 from pointsman_contracts.demand import WakeOrder
 from pointsman_contracts.draining import DrainOrder
+from pointsman_engines.client import engine_session
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_engines.speaker import EngineSpeaker
 from pointsman_hosting.host import run
@@ -22,7 +21,7 @@ def build(service: Service[WorkerAgentSettings]) -> None:
     """Construct everything; connect to nothing."""
     service.keeps_events = False
     settings = service.settings
-    session = aiohttp.ClientSession()
+    session = engine_session()
     service.on_stop(session.close)
     entries = service.workers_bucket(make=False)
     speaker = EngineSpeaker(service.bus, entries, session, settings.described(), settings.engine_access())

@@ -14,6 +14,7 @@ from yarl import URL
 from pointsman_core.config import EngineTls
 from pointsman_core.engine_url import unix_address
 from pointsman_runtime.configuring.engine_tls import engine_context
+from pointsman_runtime.reaching.http_names import http_connector
 
 METRICS_PATHS: Final = ("/metrics", "/prometheus/metrics")
 """The second is where trtllm-serve has them; its `/metrics` answers with JSON."""
@@ -87,7 +88,7 @@ class OwnLimitReached(PageUnread):
 
 def engine_session() -> aiohttp.ClientSession:
     """For any number of engines: hanging ones leave the others their connections. aiohttp's default is 100."""
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+    return aiohttp.ClientSession(connector=http_connector(limit=0))
 
 
 def session_to(url: str, session: aiohttp.ClientSession) -> tuple[aiohttp.ClientSession, str]:

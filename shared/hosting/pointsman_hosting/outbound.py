@@ -12,6 +12,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from pointsman_core.url_addresses import check_address
+from pointsman_runtime.reaching.http_names import NameResolver, http_connector
 
 
 class AddressRefused(OSError):
@@ -23,7 +24,7 @@ class CheckedResolver(AbstractResolver):
 
     def __init__(self, *, private: bool, inner: AbstractResolver | None = None) -> None:
         self._private: Final = private
-        self._inner: Final = inner or aiohttp.ThreadedResolver()
+        self._inner: Final = inner or NameResolver()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -46,7 +47,7 @@ class CheckedResolver(AbstractResolver):
 def connector(*, private: bool, limit: int = 100) -> aiohttp.TCPConnector:
     """Connections of a session to what a configuration names; `private`: private addresses too. Its requests have
     `allow_redirects=False`: an answer doesn't say where to ask next."""
-    return aiohttp.TCPConnector(limit=limit, resolver=CheckedResolver(private=private))
+    return http_connector(limit=limit, resolver=CheckedResolver(private=private))
 
 
 def reason_of(error: Exception) -> str:

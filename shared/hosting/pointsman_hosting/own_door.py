@@ -8,6 +8,7 @@ import aiohttp
 
 from pointsman_core.door_answer import DoorAnswer
 from pointsman_hosting import outbound
+from pointsman_runtime.reaching.http_names import http_connector
 
 _CONNECT_S: Final = 5.0
 
@@ -28,7 +29,7 @@ class OwnDoor:
         that doesn't answer."""
         session = self._session
         if session is None:
-            session = self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+            session = self._session = aiohttp.ClientSession(connector=http_connector(limit=0))
         try:
             async with session.post(
                 f"{self._url}{path}",

@@ -53,6 +53,8 @@ class BatchDoor:
         """Have the service answer a request."""
         import aiohttp
 
+        from pointsman_runtime.reaching.http_names import http_connector
+
         turn.ids = id_headers(self._ids.choose_id(turn.headers, ()))
         api = MESSAGES if turn.target.path.startswith(_MESSAGES) else UNKNOWN
         try:
@@ -64,7 +66,7 @@ class BatchDoor:
             if session is None:
                 timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=_QUIET_S)
                 session = self._session = aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(limit=0), timeout=timeout, auto_decompress=False
+                    connector=http_connector(limit=0), timeout=timeout, auto_decompress=False
                 )
             query = turn.target.query.decode("ascii", "replace")
             url = f"{self._url}{turn.target.raw_path.decode('ascii')}{f'?{query}' if query else ''}"

@@ -298,12 +298,14 @@ class ProviderClient:
     def _session(self, provider: Resolved) -> "aiohttp.ClientSession":
         import aiohttp
 
+        from pointsman_runtime.reaching.http_names import http_connector
+
         settings = provider.settings
         place = _Place(provider.url, settings.connections, settings.connect_timeout)
         session = self._sessions.get(place)
         if session is None:
             session = self._sessions[place] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=place.connections),
+                connector=http_connector(limit=place.connections),
                 timeout=aiohttp.ClientTimeout(total=None, connect=place.connect_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trace_configs=[_tracing()],

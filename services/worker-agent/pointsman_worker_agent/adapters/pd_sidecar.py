@@ -31,6 +31,7 @@ from pointsman_engines.transfers import (
     SharedPrompt,
     share,
 )
+from pointsman_runtime.reaching.http_names import http_connector
 from pointsman_runtime.telling.logs import Log
 
 PREFILLER: Final = "x-prefiller-host-port"
@@ -91,7 +92,7 @@ class PdSidecar:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
         self._session: Final = aiohttp.ClientSession(
             auto_decompress=False,
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE_S),
+            connector=http_connector(limit=0, kept_alive_s=KEPT_ALIVE_S),
             timeout=timeout,
         )
         unix = unix_address(engine_url.rstrip("/"))
