@@ -204,6 +204,8 @@ class ProviderAnswer(AwaitedAnswer):
             self._pieces, data = [], held
         events = self._events
         data = events.translate_bytes(data) + (events.translate_end() if last else b"")
+        if events.ended:
+            data = self._envoy.providers.conceal_in_end(self._provider, data)
         if not self._duplex:
             return data
         # The head can wait until the answer says something: an error before that is an error with a status.
@@ -232,6 +234,7 @@ class ProviderAnswer(AwaitedAnswer):
         if self._told.retry_after_s is not None and refusal.retry_after_s is not None:
             refusal.retry_after_s = self._told.retry_after_s
         self._envoy.providers.conceal_secret(self._provider, refusal)
+        why = self._envoy.providers.conceal_in_words(self._provider, why)
         self._record.end("cut_off", refusal.status, why, refusal.told_code)
         return refusal
 

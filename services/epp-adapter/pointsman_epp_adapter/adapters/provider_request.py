@@ -113,6 +113,14 @@ class ProviderRequests:
         """Like `ProviderBook.conceal_secret`."""
         self._book.conceal_secret(provider, refusal)
 
+    def conceal_in_end(self, provider: Resolved, events: bytes) -> bytes:
+        """Like `ProviderBook.conceal_in_end`."""
+        return self._book.conceal_in_end(provider, events)
+
+    def conceal_in_words(self, provider: Resolved, words: str) -> str:
+        """Like `ProviderBook.conceal_in_words`."""
+        return self._book.conceal_in_words(provider, words)
+
     def record_answer(self, sent: ProviderRequest, status: int | None, pause_s: float | None) -> None:
         """How it ended: with this status, or without an answer."""
         if status is not None and status < _REFUSED:

@@ -83,13 +83,15 @@ class ProviderAnswer:
 
     def __init__(
         self,
-        provider: str,
+        provider: Resolved,
+        book: ProviderBook,
         response: "aiohttp.ClientResponse",
         answer: AnswerReader,
         told: ProviderLimits,
         idle_s: float,
     ) -> None:
         self._provider = provider
+        self._book = book
         self._response = response
         self._answer = answer
         self._idle_s = idle_s
@@ -128,6 +130,8 @@ class ProviderAnswer:
         self.headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         stream = self._stream = self._answer.make_stream_reader()
         held = [stream.translate_bytes(first)]
+        if stream.ended:
+            held = [self._book.conceal_in_end(self._provider, held[0])]
         while not stream.has_begun and not self._complete:
             thinking()
             held.append(await self._next(stream))
@@ -161,7 +165,9 @@ class ProviderAnswer:
 
     def _cut_off(self, why: str, error: ProviderError | None = None) -> AnswerCutOff:
         self.cut_off = True
-        return AnswerCutOff(why, cut_off(self._provider, error))
+        refusal = cut_off(self._provider.name, error)
+        self._book.conceal_secret(self._provider, refusal)
+        return AnswerCutOff(self._book.conceal_in_words(self._provider, why), refusal)
 
     async def _next(self, stream: StreamReader) -> bytes:
         import aiohttp
@@ -184,7 +190,7 @@ class ProviderAnswer:
                 self._complete = True
                 events = stream.translate_end()
             if events:
-                return events
+                return self._book.conceal_in_end(self._provider, events) if stream.ended else events
         return b""
 
     def _patience_s(self, stream: StreamReader) -> float | None:
@@ -244,7 +250,14 @@ class ProviderClient:
                 if not 200 <= response.status < 300:
                     raise await _refused(provider, response)
                 told = limits(response.status, response.headers, time.time(), provider.settings.max_pause)
-                answer = ProviderAnswer(provider.name, response, call.answer, told, within.idle_s)
+                answer = ProviderAnswer(
+                    provider=provider,
+                    book=self._book,
+                    response=response,
+                    answer=call.answer,
+                    told=told,
+                    idle_s=within.idle_s,
+                )
                 await answer.begin(thinking)
                 begun = True
                 return answer

@@ -67,6 +67,7 @@ class Providers:
                 self._learn_fields(provider, target.model, second.fields)
         except ProviderFailed as failure:
             self._book.conceal_secret(provider, failure.refusal)
+            failure.detail = self._book.conceal_in_words(provider, failure.detail)
             if failure.refusal.code not in NOT_SENT:
                 pauses.record_answer(
                     provider.name, target.model, failure.status, failure.limits.retry_after_s, time.monotonic()

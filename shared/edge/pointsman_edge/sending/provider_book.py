@@ -22,6 +22,7 @@ _CLIENTS: Final = frozenset({400, 422})
 """Statuses of answers that may be about a field."""
 OMIT_HINT: Final = "name the fields in `omit_added` of the provider, so that no request has them first"
 _ONCE: Final = "idempotency-key"
+_HIDDEN: Final = "***"
 _SHORTEST_SECRET: Final = 8
 """Characters of a credential that isn't a word."""
 
@@ -125,15 +126,31 @@ class ProviderBook:
 
     def conceal_secret(self, provider: Resolved, refusal: Refusal) -> None:
         """Take the provider's credential out of a refusal in its words: some services repeat a request's headers."""
+        secret = self._secret(provider)
+        if not secret:
+            return
+        refusal.message = refusal.message.replace(secret, _HIDDEN)
+        refusal.code = refusal.code and refusal.code.replace(secret, _HIDDEN)
+        if secret in str(refusal.more):
+            refusal.more = None
+
+    def conceal_in_words(self, provider: Resolved, words: str) -> str:
+        """Words for operators without the provider's credential: they may name the code of the provider's error."""
+        secret = self._secret(provider)
+        return words.replace(secret, _HIDDEN) if secret else words
+
+    def conceal_in_end(self, provider: Resolved, events: bytes) -> bytes:
+        """The last events of a stream without the provider's credential: they may be an error in its words."""
+        secret = self._secret(provider)
+        return events.replace(secret.encode(), _HIDDEN.encode()) if secret else events
+
+    def _secret(self, provider: Resolved) -> str:
+        """Empty where there is none, or none that can be told from a word."""
         try:
             secret = self._credentials.secret(provider.credential) if provider.credential is not None else ""
         except CredentialMissing:
-            return
-        if len(secret) < _SHORTEST_SECRET:
-            return
-        refusal.message = refusal.message.replace(secret, "***")
-        if secret in str(refusal.more):
-            refusal.more = None
+            return ""
+        return secret if len(secret) >= _SHORTEST_SECRET else ""
 
     async def prepare_call(self, provider: Resolved, call: ProviderCall) -> tuple[str, dict[str, str]]:
         """URL and headers of the POST, the credential among them. Raises CredentialMissing."""
