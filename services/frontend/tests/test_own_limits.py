@@ -15,6 +15,8 @@ import pytest
 
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted
 from pointsman_edge.sending.own_limits import exhausted
+from pointsman_runtime.reaching.host_names import HostNames
+from pointsman_testing.fake_names import answering_names
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_connection, raw_request
 from pointsman_testing.scripted_engine import ANSWER, ScriptedEngine
@@ -95,3 +97,15 @@ async def test_a_process_that_stands_still_while_it_connects_blames_no_engine(
         answer = await raw_request(edge.url, post(CHAT, BODY))
     assert (answer.status, stops) == (200, [])
     assert edge.events.of(AttemptFailed) == []
+
+
+async def test_a_name_that_a_process_without_descriptors_cant_look_up_hasnt_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """glibc's resolver says "Temporary failure in name resolution" then."""
+    with answering_names(monkeypatch) as names:
+        names.error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
+            await HostNames().find_addresses("engine.test", 80)
+        with pytest.raises(socket.gaierror):
+            await HostNames().find_addresses("engine.test", 80)

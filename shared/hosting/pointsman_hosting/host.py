@@ -19,6 +19,7 @@ from pointsman_contracts.timing import TIMES
 from pointsman_core.config import ConfigError
 from pointsman_core.plugins import PluginError
 from pointsman_hosting.configuration_source import ConfigurationSource
+from pointsman_hosting.descriptor_watch import DescriptorWatch
 from pointsman_hosting.health import BusCollector, HealthApp, LoopWatch, Readiness
 from pointsman_hosting.http_server import HttpServer
 from pointsman_hosting.memory_return import MemoryReturn
@@ -103,6 +104,8 @@ class Host:
         watch.start()
         memory = MemoryReturn()
         memory.start()
+        files = DescriptorWatch(self.metrics.own)
+        files.start()
         loop = asyncio.get_running_loop()
         for what in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(what, self._stop.set)
@@ -136,6 +139,7 @@ class Host:
             await self._end(keeping)
             watch.stop()
             memory.stop()
+            files.stop()
             for what in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(what)
         return EXIT_FAILED if self._failed else 0

@@ -202,7 +202,7 @@ def _in_a_thread(host: str, port: int) -> "asyncio.Future[list[Address]]":
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            failure = error
+            failure = _own_limit() or error
             settle(lambda: answer.set_exception(failure))
         except UnicodeError:
             settle(lambda: answer.set_exception(socket.gaierror(socket.EAI_NONAME, "not a host name")))
@@ -211,6 +211,16 @@ def _in_a_thread(host: str, port: int) -> "asyncio.Future[list[Address]]":
 
     threading.Thread(target=look_up, name="host-names", daemon=True).start()
     return answer
+
+
+def _own_limit() -> OSError | None:
+    """The error of a process that can open no socket: the resolver then says that the name can't be looked up, which
+    isn't the name's failure."""
+    try:
+        socket.socket().close()
+    except OSError as error:
+        return error
+    return None
 
 
 def _retrieve(lookup: "asyncio.Task[None]") -> None:
