@@ -1,7 +1,8 @@
 """Each request has one record in the ledger, whatever befalls the ledger: full, away, deleted, or written by others."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSums
 from pointsman_runtime.bus.errors import NoListener, NoReply
 from pointsman_testing import NatsServer, Processes, ServiceProcess, eventually
 from pointsman_testing.builders import unix_ms
+from pointsman_testing.nats_server import new_nats_server
 from pointsman_testing.observer import Observer, observing
 
 pytestmark = [pytest.mark.requirement("USAGE-2"), pytest.mark.timeout(240)]
@@ -91,10 +93,22 @@ class Scene:
         return sorted(await self.records()) == list(range(1, self.ended + 1))
 
 
+@asynccontextmanager
+async def _alone(processes: Processes, folder: Path) -> AsyncGenerator[Scene]:
+    """A scene on a server of its own."""
+    server = new_nats_server()
+    await asyncio.to_thread(server.start)
+    try:
+        async with observing(server.url) as seen:
+            yield Scene(server, seen, processes, folder)
+    finally:
+        await asyncio.to_thread(server.close)
+
+
 @pytest.fixture
-async def scene(own_nats_server: NatsServer, processes: Processes, tmp_path: Path) -> AsyncIterator[Scene]:
-    async with observing(own_nats_server.url) as seen:
-        yield Scene(own_nats_server, seen, processes, tmp_path)
+async def scene(processes: Processes, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with _alone(processes, tmp_path) as scene:
+        yield scene
 
 
 async def test_a_record_that_is_read_back_isnt_confirmed(scene: Scene) -> None:
@@ -129,22 +143,25 @@ async def refuses_one_tenant(scene: Scene) -> Callable[[], Awaitable[None]]:
     return partial(scene.change_ledger, max_msgs_per_subject=-1, discard_new_per_subject=False)
 
 
-@pytest.mark.parametrize("troubled", [full, of_another_subject, refuses_long_records, refuses_one_tenant])
-async def test_records_that_the_ledger_didnt_take_are_written_later(
-    scene: Scene, troubled: Callable[[Scene], Awaitable[Callable[[], Awaitable[None]]]]
-) -> None:
-    recorder = scene.start()
-    await recorder.wait_ready()
-    scene.end(50)
-    await patiently(scene.all_summed)
-    relieve = await troubled(scene)
-    scene.end(50)
-    await patiently(lambda: any(line.get("reason") == "NotWritten" for line in recorder.log_lines()))
-    scene.end(50)
-    await relieve()
-    await patiently(scene.all_summed)
-    assert await scene.each_has_one()
-    assert await scene.sums() == (150, sum(range(151)))
+async def test_records_that_the_ledger_didnt_take_are_written_later(tmp_path: Path, processes: Processes) -> None:
+    async def troubled_by(trouble: Callable[[Scene], Awaitable[Callable[[], Awaitable[None]]]], folder: Path) -> None:
+        async with _alone(processes, folder) as scene:
+            recorder = scene.start()
+            await recorder.wait_ready()
+            scene.end(50)
+            await patiently(scene.all_summed)
+            relieve = await trouble(scene)
+            scene.end(50)
+            await patiently(lambda: any(line.get("reason") == "NotWritten" for line in recorder.log_lines()))
+            scene.end(50)
+            await relieve()
+            await patiently(scene.all_summed)
+            assert await scene.each_has_one(), trouble
+            assert await scene.sums() == (150, sum(range(151))), trouble
+
+    # A recorder waits for seconds before it writes again: four of them wait together.
+    troubles = (full, of_another_subject, refuses_long_records, refuses_one_tenant)
+    await asyncio.gather(*(troubled_by(trouble, tmp_path / trouble.__name__) for trouble in troubles))
 
 
 async def test_a_server_that_stands_still_loses_and_repeats_no_record(scene: Scene) -> None:
