@@ -36,7 +36,7 @@ def flown(directory: Path, policy: int, seed: int, steps: int, segments: int = 1
 @pytest.mark.requirement("FLIGHT-1")
 @pytest.mark.parametrize("policy", range(len(POLICIES)))
 def test_every_decision_is_made_again_from_the_beginning(tmp_path: Path, policy: int) -> None:
-    flown(tmp_path, policy, seed=policy, steps=3000)
+    flown(tmp_path, policy, seed=policy, steps=1500)
     decisions, differences = replayed(tmp_path)
     assert decisions > 500
     assert not differences
@@ -45,7 +45,7 @@ def test_every_decision_is_made_again_from_the_beginning(tmp_path: Path, policy:
 @pytest.mark.requirement("FLIGHT-1")
 @pytest.mark.parametrize("policy", range(len(POLICIES)))
 def test_a_replay_begins_at_any_segment(tmp_path: Path, policy: int) -> None:
-    flown(tmp_path, policy, seed=10 + policy, steps=800, segments=4)
+    flown(tmp_path, policy, seed=10 + policy, steps=400, segments=4)
     paths = sorted(tmp_path.rglob("*.flight"))
     assert len(paths) == 4
     for first in range(4):
