@@ -31,6 +31,10 @@ def said(process: ServiceProcess, event: str) -> list[dict[str, object]]:
     return [line for line in process.log_lines() if line["event"] == event]
 
 
+def highest_descriptor(pid: int) -> int:
+    return max(int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir())
+
+
 async def is_closed(client: socket.socket) -> bool:
     """Whether the other end closed a connection without an answer to the request on it."""
     loop = asyncio.get_running_loop()
@@ -46,7 +50,7 @@ async def test_a_frontend_without_descriptors_closes_new_connections_says_so_and
 ) -> None:
     url = str(said(frontend, "serving")[0]["url"])
     place = ("127.0.0.1", int(url.rpartition(":")[2]))
-    used = max(int(each.name) for each in Path(f"/proc/{frontend.pid}/fd").iterdir())
+    used = highest_descriptor(frontend.pid)
     _, hard = resource.prlimit(frontend.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(frontend.pid, resource.RLIMIT_NOFILE, (used + FREE, hard))
     with ExitStack() as held:
