@@ -73,7 +73,6 @@ ALIKE: Final[dict[frozenset[str], str]] = {
         (("Embeddings", "GateSettings"), "each setting's description is of its own kind of model"),
         (("LoggedRequest", "ScheduleRequest"), "the format of released flight logs"),
         (("Chat", "_AnthropicMessages"), "the simulator's own reading of an API checks the writer's"),
-        (("_Kept", "CacheEntry"), "the format of snapshots on disk"),
     )
 }
 """Pairs of classes that may be alike, and why; they aren't counted. At most 25."""

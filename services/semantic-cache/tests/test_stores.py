@@ -159,6 +159,13 @@ async def test_answers_survive_a_restart_and_a_broken_snapshot_does_not_hurt(tmp
         snapshot.read(file)
 
 
+def test_an_answer_that_is_no_text_keeps_no_other_one_from_the_snapshot(tmp_path: Path) -> None:
+    kept = entry(b"1", b"one", meaning(1, 2))
+    snapshot.write(tmp_path / "s", [(HERE, replace(kept, question="half of a pair: \ud83d")), (HERE, kept)])
+    [(partition, found)] = snapshot.read(tmp_path / "s")
+    assert (partition, found.body, found.key) == (HERE, b"one", b"1")
+
+
 def test_a_memo_survives_its_journey_and_leaves_out_what_is_too_long() -> None:
     memo = memos.Memo(HERE, b"\x01" * 16, meaning(*range(1, 385)))
     text = memos.encode(memo)

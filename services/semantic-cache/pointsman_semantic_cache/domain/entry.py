@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-import orjson
+import msgspec
 
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.journey import Target
@@ -89,43 +89,12 @@ def model_of(target: Target | None) -> str:
 
 def encode_signature(signature: Signature) -> bytes:
     """For stores and memos."""
-    return orjson.dumps(
-        [
-            signature.language,
-            signature.negations,
-            signature.numbers,
-            sorted(signature.units),
-            sorted(signature.poles),
-            signature.words,
-            [sorted(groups) for groups in signature.synonyms],
-            signature.marks,
-            sorted(signature.governed),
-            sorted(signature.said),
-            sorted(signature.always),
-            signature.ended,
-            signature.foreign,
-        ]
-    )
+    return msgspec.json.encode(signature, order="deterministic")
 
 
 def decode_signature(data: bytes) -> Signature:
-    """The signature that `encode_signature` wrote. Raises ValueError, TypeError and IndexError for anything else."""
-    (
-        language, negations, numbers, units, poles, words, synonyms, marks, governed, said,
-        always, ended, foreign,
-    ) = orjson.loads(data)  # fmt: skip
-    return Signature(
-        language=language,
-        negations=negations,
-        numbers=tuple(numbers),
-        units=frozenset(units),
-        poles=frozenset((dimension, side) for dimension, side in poles),
-        words=tuple(words),
-        synonyms=tuple(frozenset(groups) for groups in synonyms),
-        marks=tuple(marks),
-        governed=frozenset((word, relation) for word, relation in governed),
-        said=frozenset((dimension, side) for dimension, side in said),
-        always=frozenset(always),
-        ended=ended,
-        foreign=tuple(foreign),
-    )
+    """The signature that `encode_signature` wrote. Raises ValueError for anything else."""
+    return _SIGNATURES.decode(data)
+
+
+_SIGNATURES: Final = msgspec.json.Decoder(Signature)
