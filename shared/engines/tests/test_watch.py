@@ -244,7 +244,11 @@ async def test_a_restart_between_two_readings_is_recognised_by_the_start_time() 
 
 @pytest.mark.requirement("SIGNAL-2")
 @pytest.mark.parametrize(("status", "unready"), [(503, True), (500, True), (400, True), (401, False), (429, False)])
-async def test_a_health_page_says_whether_an_engine_is_ready(status: int, unready: bool) -> None:
+async def test_a_health_page_says_whether_an_engine_is_ready(
+    status: int, unready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pointsman_engines.watch.HEALTH_INTERVAL_S", 0.1)
+
     async def say(request: Received) -> None:
         await request.answer(b"", status=status)
 

@@ -212,7 +212,10 @@ async def test_an_event_stream_that_was_lost_with_its_server_is_made_again(
     await end_all([keeping])
 
 
-async def test_an_event_stream_that_is_deleted_is_made_again_while_the_connection_stays(process: Connected) -> None:
+async def test_an_event_stream_that_is_deleted_is_made_again_while_the_connection_stays(
+    process: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pointsman_runtime.jetstream.events.LOOK_S", 0.2)
     await process.open()
     keeping = asyncio.create_task(process.events.keep_events())
     js = await process.events.jetstream()
