@@ -184,7 +184,7 @@ class EngineShadow:
                 self._reported = reported._replace(parts=parts, features=both)
                 self._since_step = _NOTHING
                 return
-        self._learn_reported()
+        self._learn_reported(now)
         self._reported = ReportedPass(self._since_step, self._features, self._parts, since, now)
         self._since_step = _NOTHING
         self._in_step_at = now
@@ -194,7 +194,7 @@ class EngineShadow:
         reported = self._reported
         if reported is not None and now <= reported.until:
             return
-        self._learn_reported()
+        self._learn_reported(now)
         if not any(part.request is request for part in self._overdue):
             return
         features = self._computed(self._overdue, self._features)
@@ -204,7 +204,7 @@ class EngineShadow:
         if self.busy:
             self.pass_end = now + self._model.predict_ms(self._features) * self.speed
 
-    def _learn_reported(self) -> None:
+    def _learn_reported(self, now: float) -> None:
         """No more first tokens come of the pass that was last reported."""
         reported = self._reported
         if reported is None:
@@ -223,7 +223,7 @@ class EngineShadow:
             if last and request.passed is not None:
                 request.passed = request.passed + computed
         seen = computed if reported.before is _NOTHING else reported.before + computed
-        if seen[PREFILL] > 0 and self._model.wants_observation(reported.at):
+        if seen[PREFILL] > 0 and self._model.wants_observation(now):
             took = reported.at - reported.since
             self._learn(seen, took, 0.05)
 
@@ -248,7 +248,7 @@ class EngineShadow:
         """The answer ended, or the request was dropped; `output_tokens` is None when its length is unknown."""
         self._tick(now)
         if self._reported is not None and now > self._reported.until:
-            self._learn_reported()
+            self._learn_reported(now)
         if self._overdue:
             self._overdue = [part for part in self._overdue if part.request is not request]
         started = request.started

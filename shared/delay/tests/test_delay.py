@@ -55,6 +55,20 @@ def test_a_model_that_no_longer_predicts_loses_its_trust_and_learns_anew() -> No
     assert model.is_trusted
 
 
+def test_an_engine_whose_times_are_known_after_those_of_others_is_learnt_from_too() -> None:
+    engines, rng = estimator(2), np.random.default_rng(3)
+    for number in range(900):
+        # The end of the slow engine's pass is sure when its next request comes, after the other one's.
+        worker, begins, tokens = number % 2, number * 100_000.0, int(rng.uniform(300, 8000))
+        passed = np.array([1.0, tokens * 1e-3, tokens**2 * 1e-6, 0.0, 0.0, 0.0, 0.0])
+        slower = 3.0 if worker == 0 and number > 600 else 1.0
+        engines.sent(worker, number, begins, tokens, 0)
+        took = slower * float(ENGINE @ passed)
+        engines.started(number, begins + took)
+        engines.ended(number, begins + took + (1.0 if worker == 0 else 500.0), 1)
+    assert engines.speed_of(0) > 2.0 * engines.speed_of(1)
+
+
 @given(st.lists(st.integers(0, 39), max_size=3, unique=True), st.integers(0, 100))
 def test_a_few_first_tokens_that_came_far_too_early_dont_spoil_what_is_learnt(early: list[int], seed: int) -> None:
     engines, rng = estimator(1), np.random.default_rng(seed)

@@ -144,12 +144,15 @@ def test_schedulers_that_hear_of_each_other_choose_better_than_schedulers_that_d
 
 
 def test_three_schedulers_choose_nearly_as_well_as_one() -> None:
-    trace = generate_workload("bursts", 400, 6.0)
+    """Over 24 traces like these the mean time to the first token is 2 % longer, in one of them from 6 % shorter to 7 %
+    longer. `benchmarks.routing --replicas` has the bar, over an hour."""
+    traces = [generate_workload("bursts", 400, 6.0, seed) for seed in range(3)]
 
-    def means(schedulers: int) -> tuple[float, float]:
-        (result,) = compare(trace, ["pointsman"], Setting(4, schedulers=schedulers), 1, 1, lambda _: None)
-        return result.mean_of("ttft_mean"), result.mean_of("e2e_mean")
+    def means(schedulers: int) -> list[float]:
+        setting = Setting(4, schedulers=schedulers)
+        results = [compare(trace, ["pointsman"], setting, 1, 1, lambda _: None)[0] for trace in traces]
+        return [sum(each.mean_of(name) for each in results) for name in ("ttft_mean", "e2e_mean")]
 
     one, three = means(1), means(3)
-    assert three[0] < 1.03 * one[0]
+    assert three[0] < 1.06 * one[0]
     assert three[1] < 1.01 * one[1]
