@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import asyncio
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,3 +102,20 @@ async def test_the_error_of_a_store_names_its_reason_and_no_credential(endpoint:
     with pytest.raises(OSError, match=r"NoSuchBucket|EndpointConnectionError") as failed:
         await store.put_chunk("file-a", 0, b"x")
     assert CANARY not in repr(failed.value)
+
+
+async def test_a_chunk_that_a_full_disk_cant_take_leaves_the_one_before_and_no_part_of_itself(tmp_path: Path) -> None:
+    """The limit of a file's size refuses writes as a full disk does."""
+    chunks = FolderChunks(tmp_path)
+    await chunks.put_chunk("file-a", 0, b"before")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            await chunks.put_chunk("file-a", 0, bytes(CHUNK_BYTES))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [each.name for each in (tmp_path / "file-a").iterdir()] == ["0"]
+    assert await chunks.get_chunk("file-a", 0) == b"before"
+    await chunks.put_chunk("file-a", 0, bytes(CHUNK_BYTES))
+    assert await chunks.get_chunk("file-a", 0) == bytes(CHUNK_BYTES)

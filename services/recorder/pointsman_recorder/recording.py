@@ -200,8 +200,10 @@ class Recording:
             except* _EXPECTED as group:
                 error = group.exceptions[0]
                 self._metrics.failures.labels(what).inc()
-                if type(error).__name__ != said:
-                    said = type(error).__name__
+                # SQLite's name tells a full disk from a broken one.
+                reason = str(getattr(error, "sqlite_errorname", type(error).__name__))
+                if reason != said:
+                    said = reason
                     _log.warning("work_begins_anew", work=what, reason=said)
             failures = failures + 1 if asyncio.get_running_loop().time() - began < 30 else 1
             await asyncio.sleep(full_jitter(failures))

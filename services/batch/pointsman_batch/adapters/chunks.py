@@ -70,6 +70,11 @@ class FolderChunks:
         folder = self._folder / file
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"{number}.part"
-        part.write_bytes(data)
+        try:
+            part.write_bytes(data)
+        except OSError:
+            # On a full disk, the part would take the room that others may free.
+            part.unlink(missing_ok=True)
+            raise
         # A process that dies while it writes leaves no half of a chunk under the chunk's name.
         part.replace(folder / str(number))

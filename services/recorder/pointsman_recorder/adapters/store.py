@@ -197,13 +197,15 @@ class EventStore:
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
-        # On any exception: half of a transaction is never kept, nor left open.
+            connection.execute("COMMIT")
+        # On any exception: half of a transaction is never kept, nor left open. A full disk may show at the commit.
         except BaseException:
             self._usage.start_again()
             self._gaps.start_again()
-            connection.execute("ROLLBACK")
+            # SQLite itself ends a transaction that it can't write.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
