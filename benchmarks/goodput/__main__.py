@@ -1,14 +1,16 @@
 """Promises kept at 1.4 times capacity, in virtual time: the default policy with service levels, and rules of peers.
 
-`python -m benchmarks.goodput [--seeds 2] [--requests 1500] [--overload 1.4] [--strict]`: 4 engines and the first
+`python -m benchmarks.goodput [--seeds 2] [--requests 1500] [--overload 1.4] [--levels usual]`: 4 engines and the first
 requests of the conversation trace. Half of them are interactive, three in ten of agents, two in ten bulk, at random by
-the seed; their levels are those of `LEVELS`, or with `--strict` those of `STRICT`. The capacity is the rate at which
+the seed; their levels are those of `LEVELS`: `usual`, `strict` with shorter times, or `tokens`, where interactive
+requests alone are promised a time between tokens, a short one. The capacity is the rate at which
 the engines end answers when all requests come at once, in the order of the trace. For each rule it prints
 the share of the requests whose answer kept its level (goodput), that of each class, the refused share, and the seconds.
 
 - `today`: the default policy and its flow control, without levels.
 - `headroom`: the rule of llm-d's latency predictor. Engines that are predicted to be in time, the one with the least
-  time to spare first; the queue in the order of due times, and requests whose time is over leave it.
+  time to spare first; the queue in the order of due times, and requests whose time is over leave it. Its time between
+  tokens is held to the shortest that is promised at the engine, that of the request or of one that runs there.
 - `edf`: such a queue, and the default policy's placement. `edf-gie`: with the scorers of the Gateway API Inference
   Extension (queue 2, KV cache 2, prefix 3).
 - `serve`, `refuse`: the default policy with `late: serve` and `late: refuse`.
@@ -41,10 +43,13 @@ OVER_TODAY: Final = 1.3
 OVER_PEERS: Final = 1.15
 LEAST_SHARE: Final = 0.9
 MIX: Final = {"interactive": 0.5, "agents": 0.3, "bulk": 0.2}
-LEVELS: Final = {"interactive": (2000.0, 100.0), "agents": (5000.0, 150.0), "bulk": (30_000.0, None)}
+LEVELS: Final = {
+    "usual": {"interactive": (2000.0, 100.0), "agents": (5000.0, 150.0), "bulk": (30_000.0, None)},
+    "strict": {"interactive": (800.0, 40.0), "agents": (4000.0, 80.0), "bulk": (15_000.0, 200.0)},
+    "tokens": {"interactive": (2000.0, 50.0), "agents": (5000.0, None), "bulk": (30_000.0, None)},
+}
 """Milliseconds to the first token and between tokens. 0.1 s between tokens and 30 s to the first are the objectives
 that the trace's own authors evaluate with (Qin et al., "Mooncake", FAST 2025)."""
-STRICT: Final = {"interactive": (800.0, 40.0), "agents": (4000.0, 80.0), "bulk": (15_000.0, 200.0)}
 BY_DUE: Final = {"flow_control": {"ttl": "60s", "default_band": {"ordering": {"use": "slo-deadline"}}}}
 AT_ONCE: Final = {"late_binding": {"enabled": False}, "cache_room": {"enabled": False}}
 _SETTING: Final = Setting(4)
@@ -161,7 +166,7 @@ def main() -> int:
     options.add_argument("--skip", type=int, default=0, help="requests of the trace to leave out at its beginning")
     options.add_argument("--overload", type=float, default=1.4, help="arrivals, as a multiple of the capacity")
     options.add_argument("--capacity", type=float, help="answers a second, where it was measured before")
-    options.add_argument("--strict", action="store_true", help="shorter times")
+    options.add_argument("--levels", choices=list(LEVELS), default="usual", help="times that are promised")
     options.add_argument("--rules", nargs="*", choices=list(RULES), default=list(RULES))
     asked = options.parse_args()
     print(describe())
@@ -175,9 +180,7 @@ def main() -> int:
     starved: list[str] = []
     for rule in asked.rules:
         runs = [
-            run_rule(
-                scale_arrivals(with_levels(trace, STRICT if asked.strict else LEVELS, seed), rate), RULES[rule](seed)
-            )
+            run_rule(scale_arrivals(with_levels(trace, LEVELS[asked.levels], seed), rate), RULES[rule](seed))
             for seed in range(1, asked.seeds + 1)
         ]
         kept = found[rule] = float(np.mean([run.kept for run in runs]))

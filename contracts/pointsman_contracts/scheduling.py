@@ -188,6 +188,8 @@ class ReservationChange(Part, frozen=True, kw_only=True):
     """Whether the request gives way to others: its priority is `BATCH_PRIORITY` or less."""
     hinted_tokens: int | None = None
     """Tokens of the answer that the client expects, see `RequestFacts.hinted_output_tokens`; None without a hint."""
+    itl_ms: float | None = None
+    """The time between two tokens that the operator promised, as `RequestFacts.slo_itl_ms`; None without one."""
 
 
 class UnboundRequest(Part, frozen=True, kw_only=True):

@@ -21,5 +21,7 @@ class ServicePromise(Part, frozen=True, kw_only=True):
     """Between two tokens, on average."""
     predicted_ttft_ms: float | None = None
     """None while the pool's times aren't known well enough."""
+    predicted_itl_ms: float | None = None
+    """Likewise; also None without `itl_ms`."""
     spilled_from: str = always("")
     """Pool that was predicted to be late, so that the request went to another model."""

@@ -125,8 +125,10 @@ class Chooser:
         request, degraded = journey.request, outcome.reasons
         promise: ServicePromise | None = None
         if request.slo_ttft_ms is not None or request.slo_itl_ms is not None:
-            promise = promise_of(request, _predicted_ms(journey, pool, outcome, queued_s))
-            if promise is not None and (promise.predicted_ttft_ms or 0.0) > (promise.ttft_ms or math.inf):
+            promise = promise_of(
+                request, _predicted_ms(journey, pool, outcome, queued_s), _predicted_itl_ms(request, pool, outcome)
+            )
+            if promise is not None and _is_late(promise):
                 self._metrics.late.labels(pool.pool, promise.service_class, "served").inc()
         return Decision(
             request_id=journey.request_id,
@@ -284,6 +286,20 @@ def _predicted_ms(journey: Journey, pool: PoolScheduler, outcome: Scheduled, que
     if hold is not None and hold.predicted_ms and forecast is not None and forecast.best.model.was_trusted:
         return round(time_in_stages(journey) + queued_s * 1000.0 + hold.predicted_ms, 1)
     return None
+
+
+def _is_late(promise: ServicePromise) -> bool:
+    predicted, promised = (promise.predicted_ttft_ms, promise.predicted_itl_ms), (promise.ttft_ms, promise.itl_ms)
+    return any((ms or 0.0) > (most or math.inf) for ms, most in zip(predicted, promised, strict=True))
+
+
+def _predicted_itl_ms(request: RequestFacts, pool: PoolScheduler, outcome: Scheduled) -> float | None:
+    """Between two tokens of the answer, at the engine that has it on its books; None without a promised time, and while
+    the pool's times aren't known well enough."""
+    hold, forecast = outcome.holds[0] if outcome.holds else None, pool.outliers.patience.forecast
+    if request.slo_itl_ms is None or hold is None or forecast is None or not forecast.best.model.was_trusted:
+        return None
+    return round(forecast.predict_token_ms(hold.worker.life, time.monotonic() * 1000.0), 1)
 
 
 def token_ids_of(request: RequestFacts) -> TokenIds | None:

@@ -51,11 +51,23 @@ def plans_by_slack(policy: Policy, facts: RequestFacts) -> bool:
     return late is not None and facts.stream and facts.workers is None and late.delays.best.model.was_trusted
 
 
+def is_too_slow(policy: Policy, engines: Sequence[Worker], facts: RequestFacts) -> float:
+    """The predicted milliseconds between the answer's tokens where no engine keeps the promised ones; otherwise, or
+    where that isn't known, 0. For a request that late binding holds back until an engine has room for its answer, by
+    itself; for others, beside the answers that are there."""
+    forecast, itl = policy.forecast, facts.slo_itl_ms
+    if itl is None or not facts.slo_class or forecast is None or not forecast.best.model.was_trusted:
+        return 0.0
+    alone = facts.is_refused_late and plans_by_slack(policy, facts)
+    fastest = min([forecast.step_with(each.life, max(1, facts.prompt_tokens), alone=alone) for each in engines])
+    return fastest if fastest > itl else 0.0
+
+
 def is_foreseen_in_time(pool: PoolScheduler, policy: Policy, facts: RequestFacts, name: str, now: float) -> bool:
     """Whether a request for this model has its first token within its level's time from now, if it waits for its engine
     only. False where that isn't known."""
     engines = serving_engines(pool, name, now)
-    if not engines:
+    if not engines or is_too_slow(policy, engines, facts):
         return False
     output = float(facts.max_output_tokens or 0)
     foreseen = foresee_in_pool(pool=pool, policy=policy, engines=engines, facts=facts, output=output, now=now)
@@ -96,6 +108,9 @@ def foresee_in_pool(
     if foreseen is None:
         return None
     best, times = foreseen
+    if facts.is_promised and (pace := policy.forecast.paces.of_engine(engines[best].life)) is not None:
+        owed = pace.owed_ms(now * 1000.0, policy.forecast.step_with(engines[best].life))
+        times = times._replace(first_token_ms=times.first_token_ms + owed, answer_ms=times.answer_ms + owed)
     return ForeseenAnswer(engines[best], int(sights[best].held), times)
 
 

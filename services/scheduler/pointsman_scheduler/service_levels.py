@@ -1,5 +1,5 @@
-"""Holds requests to their service levels before they enter a pool: one that would get its first token too late is
-served late, refused, or sent to another model, as its level says."""
+"""Holds requests to their service levels before they enter a pool: one that would be late is served late, refused, or
+sent to another model, as its level says."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ from pointsman_contracts.service_level import REFUSE, SERVE
 from pointsman_core.settled_target import settled
 from pointsman_hosting.configuration import Configuration
 from pointsman_runtime.telling.counting import Counter
-from pointsman_scheduler.domain.lateness import PROBE_EVERY_S, refuse_late
+from pointsman_scheduler.domain.lateness import PROBE_EVERY_S, refuse_late, refuse_slow
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.foreseen_times import foresee_in_pool, serving_engines, time_in_stages
+from pointsman_scheduler.foreseen_times import foresee_in_pool, is_too_slow, serving_engines, time_in_stages
 
 
 class ServiceLevels:
@@ -44,9 +44,9 @@ class ServiceLevels:
             return journey
         passed_ms = time_in_stages(journey)
         left_ms = facts.slo_ttft_ms - passed_ms
-        predicted_ms = self._foresee_first_token(journey, target, facts)
+        predicted_ms, token_ms = self._foresee_times(journey, target, facts)
         pool, now = target.pool or "", time.monotonic()
-        if predicted_ms is None or predicted_ms <= left_ms:
+        if predicted_ms is None or (predicted_ms <= left_ms and not token_ms):
             self._tested_at[pool] = now
             return journey
         count = self._late.labels
@@ -55,7 +55,7 @@ class ServiceLevels:
             return journey
         if facts.slo_late == REFUSE:
             count(pool, facts.slo_class, "refused").inc()
-            raise refuse_late(facts, passed_ms + predicted_ms)
+            raise refuse_slow(facts, token_ms) if token_ms else refuse_late(facts, passed_ms + predicted_ms)
         for alternative in journey.alternatives if facts.slo_late != SERVE else ():
             moved = self._moved_to(journey, alternative, left_ms, pool)
             if moved is not None:
@@ -68,25 +68,27 @@ class ServiceLevels:
         pool = None if target.pool is None else self._pools.get(target.pool)
         changes = settled(journey, target, None if pool is None else pool.block_tokens)
         if target.provider is None:
-            predicted_ms = self._foresee_first_token(journey, target, changes.get("request", journey.request))
-            if predicted_ms is None or predicted_ms > left_ms:
+            predicted_ms, token_ms = self._foresee_times(journey, target, changes.get("request", journey.request))
+            if predicted_ms is None or predicted_ms > left_ms or token_ms:
                 return None
         changes["request"] = replace(changes.get("request", journey.request), slo_spilled_from=spilled_from)
         changes["alternatives"] = tuple([other for other in journey.alternatives if other != target])
         changes["headers"] = retold(journey.headers, target)
         return journey.changed(**changes)
 
-    def _foresee_first_token(self, journey: Journey, target: Target, facts: RequestFacts) -> float | None:
-        """Milliseconds from now to the first token; None when unknown."""
+    def _foresee_times(self, journey: Journey, target: Target, facts: RequestFacts) -> tuple[float | None, float]:
+        """Milliseconds from now to the first token, None when unknown; and those between tokens, if they are too long,
+        see `is_too_slow`."""
         pool = self._pools.get(target.pool or "")
         policy = self._configuration.revisions[journey.revision].compiled.get(target.pool or "")
         if pool is None or policy is None:
-            return None
+            return None, 0.0
         now = time.monotonic()
         engines = serving_engines(pool, target.lora or target.model, now)
         wait_s = self._foresee_wait(pool.pool, facts.priority)
         if not engines or wait_s is None:
-            return None
+            return None, 0.0
         output = float(facts.max_output_tokens or 0)
         foreseen = foresee_in_pool(pool=pool, policy=policy, engines=engines, facts=facts, output=output, now=now)
-        return None if foreseen is None else wait_s * 1000.0 + foreseen.times.first_token_ms
+        first_ms = None if foreseen is None else wait_s * 1000.0 + foreseen.times.first_token_ms
+        return first_ms, is_too_slow(policy, engines, facts)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pointsman_flight.reader import LogDamagedError, open_log, open_segment
 from pointsman_flight.records import Decided, LookedAtWaiting
 from pointsman_flight.salt import Salt
+from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_scheduler.domain.late_binding import Bound, PeerRequest
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
@@ -286,6 +287,28 @@ def test_handovers_between_two_engines_replay_from_the_log_and_from_a_snapshot(t
         turn(number)
     bench.end()
     assert 0 < apart < 120
+    decisions, differences = replayed(tmp_path)
+    assert (decisions, differences) == (120, [])
+    assert replayed(max(tmp_path.rglob("*.flight")))[1] == []
+
+
+def test_promised_times_between_tokens_replay_from_the_log_and_from_a_snapshot(tmp_path: Path) -> None:
+    bench = RecordedBench(tmp_path, {"late_binding": {"enabled": False}})
+    bench.join("a")
+    bench.join("b")
+    open_ones: list[tuple[str, RequestKey]] = []
+    for number in range(120):
+        request = bench.prompt(number, 20, request_id=f"request-{number}", slo_class="chat", slo_itl_ms=100.0)
+        outcome = bench.decide(request, seed=number)
+        open_ones.append((outcome.endpoints[0].name, request.key))
+        bench.now += 0.1
+        bench.pool.books.started(request.key, open_ones[-1][0], 60.0, bench.now)
+        if len(open_ones) > 5:
+            worker, key = open_ones.pop(0)
+            bench.pool.books.completed(key, bench.now, True, 40, 500.0, worker)
+        if number == 60:
+            bench.rotate()
+    bench.end()
     decisions, differences = replayed(tmp_path)
     assert (decisions, differences) == (120, [])
     assert replayed(max(tmp_path.rglob("*.flight")))[1] == []

@@ -19,6 +19,7 @@ from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.demand import DemandPublisher
+from pointsman_scheduler.domain.lateness import LONGEST_RETRY_S
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
@@ -99,10 +100,11 @@ class World:
         request_id: str = "r1",
         spent_ms: float = 0.0,
         stream: bool = False,
+        itl_ms: float | None = None,
     ) -> RecordedHop[Journey]:
         facts = RequestFacts(
             api="chat.completions", stream=stream, prompt_tokens=4096, slo_ttft_ms=ttft_ms, slo_class="interactive",
-            slo_late=late,
+            slo_late=late, slo_itl_ms=itl_ms,
         )  # fmt: skip
         journey = builders.journey(
             "scheduler", request_id=request_id, model="slow", target=SLOW, request=facts, alternatives=alternatives
@@ -225,3 +227,35 @@ async def test_while_others_wait_a_request_in_time_waits_for_its_engine_only_and
     assert world.waiting() == 1
     assert isinstance(world.ask(800.0, request_id="late", stream=True).sent[0], Parked)
     assert world.waiting() == 2
+
+
+@pytest.mark.requirement("SLO-2")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_whose_tokens_would_come_too_slowly_is_refused_with_the_predicted_time(
+    world: World, stream: bool
+) -> None:
+    refused = rejection(world.ask(20_000.0, "refuse", itl_ms=40.0, stream=stream))
+    assert (refused.status, refused.code, refused.retry_after_s) == (429, "slo_unattainable", LONGEST_RETRY_S)
+    assert "ms are predicted between tokens; the service level 'interactive' is 40 ms" in refused.message
+    assert world.late("refused") == 1
+
+
+@pytest.mark.requirement("SLO-3")
+async def test_a_request_whose_tokens_would_come_too_slowly_is_spilled_or_served_and_counted(world: World) -> None:
+    moved = decision(world.ask(20_000.0, "spill", (FAST,), itl_ms=40.0))
+    assert moved.target == FAST
+    assert moved.promise is not None
+    assert moved.promise.predicted_itl_ms is not None
+    assert moved.promise.predicted_itl_ms <= 40.0
+    served = decision(world.ask(20_000.0, "serve", itl_ms=40.0, request_id="r2"))
+    assert served.promise is not None
+    assert (served.promise.predicted_itl_ms or 0.0) > 40.0
+    assert (world.late("spilled"), world.late("served")) == (1, 1)
+
+
+async def test_unknown_times_between_tokens_refuse_and_move_nothing() -> None:
+    world = World()
+    promise = decision(world.ask(20_000.0, "refuse", itl_ms=0.1)).promise
+    assert promise is not None
+    assert promise.predicted_itl_ms is None
+    assert decision(world.ask(20_000.0, "spill", (FAST,), itl_ms=0.1, request_id="r2")).target == SLOW

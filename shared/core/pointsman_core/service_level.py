@@ -21,7 +21,9 @@ def facts_of_level(level: ServiceLevel, name: str) -> FactsChanges:
     return changes
 
 
-def promise_of(facts: RequestFacts, predicted_ttft_ms: float | None = None) -> ServicePromise | None:
+def promise_of(
+    facts: RequestFacts, predicted_ttft_ms: float | None = None, predicted_itl_ms: float | None = None
+) -> ServicePromise | None:
     """The promise that these facts are; None without an objective."""
     if facts.slo_ttft_ms is None and facts.slo_itl_ms is None:
         return None
@@ -30,6 +32,7 @@ def promise_of(facts: RequestFacts, predicted_ttft_ms: float | None = None) -> S
         ttft_ms=facts.slo_ttft_ms,
         itl_ms=facts.slo_itl_ms,
         predicted_ttft_ms=predicted_ttft_ms,
+        predicted_itl_ms=predicted_itl_ms,
         spilled_from=facts.slo_spilled_from,
     )
 
@@ -41,8 +44,7 @@ def was_kept(promise: ServicePromise, end: ResponseCompleted) -> bool | None:
         return False
     if end.outcome != "ok":
         return None
-    usage, ttft_ms, duration_ms = end.usage, end.ttft_ms, end.duration_ms
-    gaps = None if usage is None or usage.estimated else max(0, usage.completion_tokens - 1)
+    ttft_ms, duration_ms, gaps = end.ttft_ms, end.duration_ms, _gaps(end)
     if not end.stream:
         return _whole_kept(promise, duration_ms, gaps)
     first = promise.ttft_ms is None or (None if ttft_ms is None else ttft_ms <= promise.ttft_ms)
@@ -51,6 +53,17 @@ def was_kept(promise: ServicePromise, end: ResponseCompleted) -> bool | None:
     if gaps is None or ttft_ms is None:
         return None
     return first and duration_ms - ttft_ms <= promise.itl_ms * gaps
+
+
+def between_tokens_ms(end: ResponseCompleted) -> float | None:
+    """The mean time between two tokens of a streamed answer; None where it is unknown."""
+    gaps = _gaps(end)
+    return (end.duration_ms - end.ttft_ms) / gaps if end.stream and gaps and end.ttft_ms is not None else None
+
+
+def _gaps(end: ResponseCompleted) -> int | None:
+    usage = end.usage
+    return None if usage is None or usage.estimated else max(0, usage.completion_tokens - 1)
 
 
 def _whole_kept(promise: ServicePromise, duration_ms: float, gaps: int | None) -> bool | None:

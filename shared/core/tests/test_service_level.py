@@ -1,11 +1,12 @@
 """Whether an answer kept its service level."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.service_level import ServicePromise
-from pointsman_core.service_level import was_kept
+from pointsman_core.service_level import between_tokens_ms, was_kept
 
 TIMES = st.floats(1.0, 10_000.0)
 LEVEL = ServicePromise(service_class="interactive", ttft_ms=800.0, itl_ms=40.0)
@@ -55,3 +56,21 @@ def test_nothing_is_said_where_a_time_or_a_count_is_unknown() -> None:
 def test_a_failure_breaks_a_promise_and_a_client_that_leaves_says_nothing() -> None:
     for outcome, expected in (("engine_error", False), ("cut_off", False), ("timeout", False), ("client_gone", None)):
         assert was_kept(LEVEL, end(outcome, 1.0, 2.0, None)) is expected
+
+
+@given(TIMES, TIMES, st.integers(2, 500))
+def test_a_stream_shows_its_time_between_tokens(ttft_ms: float, answer_ms: float, tokens: int) -> None:
+    ended = end("ok", ttft_ms, ttft_ms + answer_ms, Usage(completion_tokens=tokens))
+    assert between_tokens_ms(ended) == pytest.approx(answer_ms / (tokens - 1), abs=1e-6)
+
+
+def test_a_time_between_tokens_is_unknown_without_a_second_token_usage_or_a_stream() -> None:
+    many, one, guessed = (Usage(completion_tokens=n, estimated=n == 9) for n in (50, 1, 9))
+    for ended in (
+        end("ok", 1.0, 9.0, None),
+        end("ok", 1.0, 9.0, one),
+        end("ok", 1.0, 9.0, guessed),
+        end("ok", None, 9.0, many),
+        end("ok", 1.0, 9.0, many, stream=False),
+    ):
+        assert between_tokens_ms(ended) is None

@@ -13,6 +13,7 @@ from typing import Final
 from pointsman_contracts.scheduling import LegsForecast
 from pointsman_delay.estimator import DelayEstimator
 from pointsman_delay.handover import Handovers, LegPrompt, Pair, Weights, weigh
+from pointsman_delay.pace import LEAST_SHARE, Pace, Paces, prompt_share
 
 LEAST_TOKENS: Final = 256
 MOST_TOKENS: Final = 65536
@@ -56,6 +57,7 @@ class PassSizeSearch:
         """Errors of the best and the rival, summed over the trial."""
         self.handovers: Final = Handovers()
         """Learnt times of KV caches that go from one engine to another."""
+        self.paces: Final = Paces()
 
     def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
         """Set the workers; see `DelayEstimator.lay_out`."""
@@ -119,6 +121,33 @@ class PassSizeSearch:
         figures, _ = self.best.engines(now)
         at = figures[row]
         return self.best.model.decode_ms(at.decoding, at.context) * at.speed
+
+    def pace_prompts(self, life: int, key: Hashable, itl: float | None, prompt: int, uncached: int, now: float) -> None:
+        """A request was sent: its prompt counts where answers are promised a time between tokens, and so does its own
+        promise `itl`, if it can be kept."""
+        if itl is not None and prompt_share(self.step_with(life, prompt, alone=True), itl) < LEAST_SHARE:
+            itl = None
+        best, at = self.best, self.best.read_figures(life, 0.0)
+        took = best.model.rates.passes_ms(uncached, float(best.batch_tokens)) * at.speed
+        step = best.model.decode_ms(at.decoding, at.context) * at.speed
+        self.paces.note_sent(life=life, key=key, itl=itl, prompt_ms=took, now=now, step=step)
+
+    def list_paces(self) -> list[Pace | None]:
+        """For each worker; empty when no answer is promised a time between tokens."""
+        return [self.paces.of_engine(life) for life, _ in self._workers] if self.paces else []
+
+    def step_with(self, life: int, prompt: int | None = None, *, alone: bool = False) -> float:
+        """A decode step of a worker, with one more answer to such a prompt in its batch. `alone`: and no other."""
+        at, rates = self.best.read_figures(life, 0.0), self.best.model.rates
+        batch, context = (0.0, 0.0) if alone else (at.decoding + at.queued, at.carried)
+        if prompt is not None:
+            batch, context = batch + 1.0, context + prompt
+        return (rates.decode + rates.batch * batch + rates.growth * context) * at.speed
+
+    def predict_token_ms(self, life: int, now: float) -> float:
+        """The time between two tokens at a worker, when all requests there have joined its batch."""
+        step, pace = self.step_with(life), self.paces.of_engine(life)
+        return step if pace is None else pace.token_ms(now, step)
 
     def _try_another(self) -> None:
         best = self.best

@@ -1,4 +1,4 @@
-"""The error of a request that is refused because it would miss its service level."""
+"""The errors of requests that are refused because they would miss their service levels."""
 
 import math
 from typing import Final
@@ -17,11 +17,20 @@ LONGEST_RETRY_S: Final = 30.0
 def refuse_late(facts: RequestFacts, predicted_ms: float) -> Refusal:
     """429 for a request whose first token is predicted so many milliseconds after it was received."""
     promised_ms = facts.slo_ttft_ms or 0.0
-    after_s = math.ceil((predicted_ms - promised_ms) / 1000.0)
+    why = f"The first token is predicted after {predicted_ms:.0f} ms; the service level {facts.slo_class!r} is"
+    return _refuse(f"{why} {promised_ms:.0f} ms", math.ceil((predicted_ms - promised_ms) / 1000.0))
+
+
+def refuse_slow(facts: RequestFacts, token_ms: float) -> Refusal:
+    """429 for a request whose tokens are predicted so many milliseconds apart. When that gets better isn't known."""
+    why = f"{token_ms:.3g} ms are predicted between tokens; the service level {facts.slo_class!r} is"
+    return _refuse(f"{why} {facts.slo_itl_ms:g} ms", LONGEST_RETRY_S)
+
+
+def _refuse(why: str, after_s: float) -> Refusal:
     return Refusal(
         429,
-        f"The first token is predicted after {predicted_ms:.0f} ms; the service level {facts.slo_class!r} is "
-        f"{promised_ms:.0f} ms. Retry later, or ask for a longer time.",
+        f"{why}. Retry later, or ask for a longer time.",
         type="rate_limit_error",
         code=UNATTAINABLE,
         retry_after_s=float(min(LONGEST_RETRY_S, max(1, after_s))),

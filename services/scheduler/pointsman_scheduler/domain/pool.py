@@ -242,8 +242,7 @@ class PoolScheduler:
         return self._index_epoch == self.fleet.epoch
 
     def bind(self, now: float) -> list[Bound]:
-        """The requests that have waited for an engine and go to one now. The caller passes each to `decide` before the
-        next call."""
+        """The requests whose wait for an engine is over. The caller passes each to `decide` before the next call."""
         if not len(self.binder):
             return []
         fleet = self.fleet
@@ -389,6 +388,7 @@ class PoolScheduler:
                 flow=facts.fairness_id or None,
                 background=facts.priority <= BATCH_PRIORITY,
                 hinted_tokens=facts.hinted_output_tokens,
+                itl_ms=facts.slo_itl_ms if facts.slo_class and not leg else None,
                 media=bool(facts.features) and not _MEDIA.isdisjoint(facts.features),
             )
             if request.fetched is not None and leg == selection.prompt_leg:

@@ -22,9 +22,9 @@ class ServiceLevel(Section):
     """The share of the engines that the class is entitled to, beside the weights of other classes, while not all
     requests can be in time."""
     late: Literal["serve", "refuse", "spill"] = "serve"
-    """For a request that is predicted to get its first token too late. `serve`: it is served and counted. `refuse`: 429
-    with the predicted time, at once, and also when the time runs out in the queue. `spill`: one of the model's
-    `fallbacks` serves it, if that is in time; otherwise it is served late."""
+    """For a request that is predicted to get its first token too late, or its tokens too slowly. `serve`: it is served
+    and counted. `refuse`: 429 with the predicted time, at once, and also when the time runs out in the queue. `spill`:
+    one of the model's `fallbacks` serves it, if that is in time; otherwise it is served late."""
 
     @model_validator(mode="after")
     def _promises_something(self) -> Self:

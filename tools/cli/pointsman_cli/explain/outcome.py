@@ -10,6 +10,7 @@ from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.money import dollars
 from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_core.service_level import between_tokens_ms
 
 
 def outcome(event: ResponseCompleted) -> list[RenderableType]:
@@ -64,9 +65,16 @@ def _promised(event: ResponseCompleted) -> str:
         told.append(f"{promise.itl_ms:g} ms between tokens")
     predicted = "unknown" if promise.predicted_ttft_ms is None else f"{promise.predicted_ttft_ms:.0f} ms"
     got = "no first token" if event.ttft_ms is None else f"{event.ttft_ms:.0f} ms"
+    if promise.itl_ms is not None:
+        predicted += f" and {_apart(promise.predicted_itl_ms)}"
+        got += f" and {_apart(between_tokens_ms(event))}"
     result = "unknown" if event.kept is None else "kept" if event.kept else "missed"
     spilled = f" · spilled from pool {promise.spilled_from}" if promise.spilled_from else ""
     return f"{level}promised {', '.join(told)} · predicted {predicted} · got {got} · {result}{spilled}"
+
+
+def _apart(between_ms: float | None) -> str:
+    return "unknown" if between_ms is None else f"{between_ms:.3g} ms"
 
 
 def _used(event: ResponseCompleted) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 from pointsman_delay.estimator import DelayEstimator
 from pointsman_delay.outlook import Outlook
+from pointsman_delay.pace import Pace
 from pointsman_plugins.scheduling.arrays import Floats, greatest
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.late_binding.background_queue import BackgroundQueue
@@ -105,7 +106,7 @@ class Binder:
         if estimator.first_token_ms(row, uncached, now) < LEAST_LEAD_MS:
             # Waiting would take longer than the engine does.
             return False
-        if not estimator.ready(row, now):
+        if policy.delays.paces or not estimator.ready(row, now):
             return True
         if self._waiting and (not self._planned or any(each.row == row for each in self._waiting.values())):
             return True
@@ -224,13 +225,14 @@ class Binder:
             self._wake_at = over_at
             return bound
         outlook = Outlook(estimator, now)
-        ready = self._ready(outlook, now)
+        paces = policy.delays.list_paces()
+        ready = self._ready(outlook, paces, now)
         if self._presumed:
             ready = self._without_presumed(ready, outlook, now)
         if not bound and (ready or (self._by_slack and now - self._planned_at >= LOOK_AGAIN_MS)):
             due = self._planned_at + _PLAN_MS_EACH * len(self._waiting) * len(self._names)
             if now >= due:
-                self._plan(outlook, now, match)
+                self._plan(outlook, paces, now, match)
             else:
                 self._wake_at = min(self._wake_at, due)
             if self._by_slack:
@@ -238,12 +240,18 @@ class Binder:
             bound += self._leave(outlook, estimator, ready, now)
         return bound
 
-    def _ready(self, outlook: Outlook, now: float) -> list[int]:
-        """Rows of workers whose next pass has room and begins about now."""
+    def _ready(self, outlook: Outlook, paces: Sequence[Pace | None], now: float) -> list[int]:
+        """Rows of workers whose next pass has room and begins about now, and whose answers keep the times between
+        tokens that they are promised."""
         ready: list[int] = []
         for row, at in enumerate(outlook.base):
             if at.waiting >= outlook.budget:
                 continue
+            if paces and (pace := paces[row]) is not None:
+                owed = pace.owed_ms(now, outlook.step_ms(row))
+                if owed > 0.0:
+                    self._wake_at = min(self._wake_at, now + owed)
+                    continue
             left = at.free_at - now  # of the pass with prompts that is in flight; below 0 without one
             if left <= LEAST_LEAD_MS or left <= (lead := max(LEAST_LEAD_MS, outlook.step_ms(row))):
                 ready.append(row)
@@ -263,7 +271,7 @@ class Binder:
                 self._wake_at = min(self._wake_at, until)
         return [row for row in ready if row not in taken]
 
-    def _plan(self, outlook: Outlook, now: float, match: Match) -> None:
+    def _plan(self, outlook: Outlook, paces: Sequence[Pace | None], now: float, match: Match) -> None:
         self._planned, self._planned_at = True, now
         theirs = self._peers.waiting(self._names, now)
         self._theirs = [each for each in theirs if each.request.key not in self._presumed]
@@ -271,7 +279,7 @@ class Binder:
         for each in everyone:
             each.match(match(each.request))
         if self._by_slack:
-            changed = place_by_slack(everyone, outlook, now, self._shares.compute_lifts(everyone))
+            changed = place_by_slack(everyone, outlook, now, self._shares.compute_lifts(everyone), paces)
         else:
             changed = place(everyone, outlook, now)
         if changed:

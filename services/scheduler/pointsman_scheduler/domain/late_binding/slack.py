@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pointsman_delay.outlook import Outlook
+from pointsman_delay.pace import LEAST_SHARE, Pace, prompt_share
 from pointsman_scheduler.domain.late_binding.plan import count_shared
 from pointsman_scheduler.domain.late_binding.unbound import Unbound
 
@@ -59,14 +60,19 @@ class ClassShares:
 class _Line:
     """The prompts planned for one engine, in the order of their due times. Times are milliseconds."""
 
-    __slots__ = ("begins", "longest", "outlook", "speed", "step", "tokens")
+    __slots__ = ("begins", "itl", "longest", "may_go_at", "outlook", "sent", "speed", "step", "tokens")
 
-    def __init__(self, outlook: Outlook, row: int, now: float) -> None:
+    def __init__(self, outlook: Outlook, row: int, now: float, pace: Pace | None) -> None:
         at = outlook.base[row]
         self.outlook: Final = outlook
         self.begins: Final = max(now, at.free_at)
         self.speed: Final = at.speed
-        self.step: Final = outlook.step_ms(row)
+        self.step = outlook.step_ms(row)
+        self.itl = math.inf if pace is None else pace.tightest
+        """The shortest time between tokens that is promised there."""
+        self.may_go_at: Final = now if pace is None else now + pace.owed_ms(now, self.step)
+        """When the engine has caught up with the prompts that it was sent."""
+        self.sent: Final = at.waiting
         self.tokens = at.waiting
         self.longest: list[tuple[float, int, Unbound]] = []
         """A heap of those that may be left out, the longest first."""
@@ -75,13 +81,53 @@ class _Line:
         """When a prompt that goes after all of these is computed."""
         outlook, total = self.outlook, self.tokens + uncached
         passes = -(-total // outlook.budget)
-        return self.begins + outlook.rates.passes_ms(total, outlook.budget) * self.speed + passes * self.step
+        at = self.begins + outlook.rates.passes_ms(total, outlook.budget) * self.speed + passes * self.step
+        if self.itl == math.inf:
+            return at
+        share = max(LEAST_SHARE, prompt_share(self.step, self.itl))
+        before = outlook.rates.passes_ms(self.tokens - self.sent, outlook.budget) * self.speed / share
+        own = outlook.rates.passes_ms(uncached, outlook.budget) * self.speed + self.step
+        return max(at, self.may_go_at + before + own)
+
+    def promised_to(self, each: Unbound) -> float:
+        """The time between tokens that the request is promised, if an engine with no other answer would keep it."""
+        itl, rates = each.request.facts.slo_itl_ms, self.outlook.rates
+        if itl is None or not each.request.facts.slo_class:
+            return math.inf
+        alone = (rates.decode + rates.batch + rates.growth * each.prompt) * self.speed
+        return math.inf if prompt_share(alone, itl) < LEAST_SHARE else itl
+
+    def step_with(self, each: Unbound) -> float:
+        """A decode step when the request has joined the batch."""
+        rates = self.outlook.rates
+        return (self.step or rates.decode * self.speed) + (rates.batch + rates.growth * each.prompt) * self.speed
+
+    def has_room(self, each: Unbound) -> bool:
+        """Whether the answers there and the request's keep their times between tokens beside each other. One without
+        such a promise may go where promises are broken anyway."""
+        itl = self.promised_to(each)
+        tightest = min(self.itl, itl)
+        if tightest == math.inf or prompt_share(self.step_with(each), tightest) >= LEAST_SHARE:
+            return True
+        return itl == math.inf and prompt_share(self.step, tightest) < LEAST_SHARE
+
+    def plan_answer(self, each: Unbound) -> None:
+        """The request is planned for this engine, in time."""
+        self.itl = min(self.itl, self.promised_to(each))
+        if self.itl < math.inf:
+            self.step = self.step_with(each)
 
 
-def place_by_slack(waiting: Sequence[Unbound], outlook: Outlook, now: float, lifts: dict[str, float]) -> bool:
-    """Plan each waiting request, and set which ones are left out. `lifts`: as of `ClassShares`. Returns whether the
-    engine of any own request changed."""
-    lines = [_Line(outlook, row, now) for row in range(len(outlook.base))]
+def place_by_slack(
+    waiting: Sequence[Unbound],
+    outlook: Outlook,
+    now: float,
+    lifts: dict[str, float],
+    paces: Sequence[Pace | None] = (),
+) -> bool:
+    """Plan each waiting request, and set which ones are left out. `lifts`: as of `ClassShares`; `paces`: as of
+    `PassSizeSearch.list_paces`. Returns whether the engine of any own request changed."""
+    lines = [_Line(outlook, row, now, paces[row] if paces else None) for row in range(len(outlook.base))]
     families: dict[int, list[Unbound]] = {}
     changed = False
     left_out: list[Unbound] = []
@@ -94,6 +140,8 @@ def place_by_slack(waiting: Sequence[Unbound], outlook: Outlook, now: float, lif
         line = lines[row]
         line.tokens += each.uncached
         outlook.add(row, each.uncached, each.prompt, before=True)
+        if in_time:
+            line.plan_answer(each)
         if not each.request.facts.is_promised:
             continue
         # With a higher weight a prompt counts as shorter, too.
@@ -128,6 +176,9 @@ def _choose_row(each: Unbound, lines: Sequence[_Line], outlook: Outlook, now: fl
         at = lines[row].first_token_at(each.tokens_to_compute(float(each.matched[row])))
         if at < first:
             first, soonest = at, row
-        if cost < least and (not each.request.facts.is_promised or at + MARGIN * (at - now) <= each.latest):
+        if cost < least and (
+            not each.request.facts.is_promised
+            or (at + MARGIN * (at - now) <= each.latest and lines[row].has_room(each))
+        ):
             least, best = cost, row
     return (best, True) if best >= 0 else (soonest, False)

@@ -7,7 +7,7 @@ from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Filter, Removal
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Worker
-from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
+from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS, tightest_itl_ms
 
 
 class PrefixAffinityParams(Params):
@@ -67,7 +67,7 @@ class SloHeadroom(Filter[SloHeadroomParams]):
             return None
         ttft, itl = request.get(PREDICTED_TTFT_MS), request.get(PREDICTED_ITL_MS)
         # A comparison with NaN (no prediction) is false.
-        keep = (ttft <= (slo_ttft or float("inf"))) & (itl <= (slo_itl or float("inf")))
+        keep = (ttft <= (slo_ttft or float("inf"))) & (itl <= tightest_itl_ms(slo_itl, candidates.fleet.workers))
         keep = keep if candidates.rows is None else keep[candidates.rows]
         if not keep.any() or candidates.dice.uniform() < self.params.exploration:
             return None

@@ -93,6 +93,16 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
             self.rank_shares.note_prompt(hold.worker.life, prompt - cached, estimator.best, now_ms)
         if not ((change.fetched or change.lora) and self.preludes.begin_prelude(hold, now_ms, prompt, cached)):
             estimator.sent(hold.worker.life, hold.key, now_ms, prompt, cached, told=change.streamed)
+        if change.itl_ms is not None or estimator.paces:
+            estimator.pace_prompts(
+                life=hold.worker.life,
+                key=hold.key,
+                itl=change.itl_ms,
+                prompt=prompt,
+                # Those that late binding never holds back would hold others back for ever.
+                uncached=prompt - cached if change.streamed and change.lora is None else 0,
+                now=now_ms,
+            )
         if change.leg == PREFILL and change.streamed:
             estimator.await_prompt((*hold.request, ""), now_ms, prompt)
 
@@ -109,4 +119,5 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
             self.estimator.handed_over(hold.key, (*hold.request, ""), now_ms - hold.handed_ms, now_ms)
         if hold.change.hinted_tokens is not None and hold.answer_tokens is not None and not hold.change.leg:
             self.hints.learn_length(hold.change.flow or "", hold.change.hinted_tokens, hold.answer_tokens)
+        self.estimator.paces.drop_request(hold.key)
         self.estimator.ended(hold.key, now * 1000.0, hold.answer_tokens)

@@ -1,5 +1,6 @@
 """`latency-prediction`: time to the first token and between tokens on each worker, learnt from earlier requests."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Producer, ResponseObserver
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_plugins.scheduling.worker import Hold, HoldKey
+from pointsman_plugins.scheduling.worker import Hold, HoldKey, Worker
 from pointsman_scheduler.domain.regression import RecursiveLeastSquares
 
 PREDICTED_TTFT_MS: Final[Key[Floats]] = Key("predicted-ttft-ms", np.ndarray)
@@ -20,6 +21,15 @@ PREDICTED_ITL_MS: Final[Key[Floats]] = Key("predicted-itl-ms", np.ndarray)
 """Milliseconds between tokens on each worker of the fleet; NaN without enough observations."""
 
 _LEAST_MS: Final = 0.1
+
+
+def tightest_itl_ms(own: float | None, workers: Sequence[Worker]) -> Floats:
+    """For each worker, the shortest time between tokens that is promised to its open answers and to one more, whose own
+    is `own`: that one slows the others. Infinite where the one more has none (as in llm-d-router 0.10)."""
+    if own is None:
+        return np.full(len(workers), np.inf)
+    promised = [[hold.change.itl_ms or own for hold in worker.holds.values()] for worker in workers]
+    return np.array([min(own, *each) if each else own for each in promised])
 
 
 class LatencyPredictionParams(Params):

@@ -10,7 +10,7 @@ from pointsman_plugins.scheduling.arrays import Bools, Floats
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Scorer
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
+from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS, tightest_itl_ms
 from pointsman_scheduler.plugins.scorers.load import fewest_first
 
 
@@ -56,7 +56,7 @@ class PredictedLatency(Scorer[PredictedLatencyParams]):
         if request.facts.slo_ttft_ms is None and request.facts.slo_itl_ms is None:
             return self._ttft_weight * _fewest_first(ttft) + self._itl_weight * _fewest_first(itl)
         spare_ttft = (request.facts.slo_ttft_ms or np.inf) - ttft
-        spare_itl = (request.facts.slo_itl_ms or np.inf) - itl
+        spare_itl = candidates.take(tightest_itl_ms(request.facts.slo_itl_ms, candidates.fleet.workers)) - itl
         keeps = (spare_ttft >= 0) & (spare_itl >= 0)
         scores = np.zeros(candidates.size)
         if keeps.any():
