@@ -70,7 +70,7 @@ class StoredFile(Message, frozen=True, kw_only=True):
     created_ms: int
     expires_ms: int | None = None
     """Unix milliseconds at which it is deleted; None: never."""
-    complete: bool = True
+    complete: bool = always(True)
     """Whether its content is written. Until then nobody sees it; should the writer die, it expires."""
 
 
