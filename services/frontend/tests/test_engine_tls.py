@@ -8,7 +8,7 @@ import pytest
 from pointsman_contracts.response import AttemptFailed
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_request
-from pointsman_testing.scripted_engine import ANSWER, ScriptedEngine
+from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
 
 CERTIFICATES = Path(__file__).with_name("certificates")
 FIRST = str(CERTIFICATES / "first.crt")
@@ -67,6 +67,30 @@ async def test_a_renewed_authority_is_read_without_a_restart(start_edge: StartEd
     trusted.write_text((CERTIFICATES / "second.crt").read_text())
     async with ScriptedEngine(tls=serving()) as engine:
         edge = await start_edge(engine.url, config=pool(ca=str(trusted)))
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 502
+        trusted.write_text(first)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+
+
+async def test_a_renewed_file_that_cant_be_used_leaves_the_one_before_in_use(
+    start_edge: StartEdge, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted, first = tmp_path / "ca.pem", (CERTIFICATES / "first.crt").read_text()
+
+    async def close_each(request: Received) -> None:
+        await request.answer(ANSWER, more="connection: close\r\n")
+
+    async with ScriptedEngine(close_each, tls=serving()) as engine:
+        trusted.write_text(first)
+        edge = await start_edge(engine.url, config=pool(ca=str(trusted)))
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+        trusted.write_text("half a cert")
+        for _ in range(2):
+            assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+        trusted.unlink()
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+        assert caplog.text.count("engine_tls_unusable") == 1
+        trusted.write_text((CERTIFICATES / "second.crt").read_text())
         assert (await raw_request(edge.url, post(CHAT, BODY))).status == 502
         trusted.write_text(first)
         assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200

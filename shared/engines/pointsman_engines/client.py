@@ -13,7 +13,7 @@ from yarl import URL
 
 from pointsman_core.config import EngineTls
 from pointsman_core.engine_url import unix_address
-from pointsman_runtime.configuring.engine_tls import engine_context
+from pointsman_runtime.reaching.engine_tls import engine_context
 from pointsman_runtime.reaching.http_names import http_connector
 
 METRICS_PATHS: Final = ("/metrics", "/prometheus/metrics")

@@ -16,7 +16,7 @@ from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.sending.own_limits import exhausted
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
-from pointsman_runtime.configuring.engine_tls import engine_context
+from pointsman_runtime.reaching.engine_tls import engine_context
 from pointsman_runtime.reaching.host_names import HostNames, NamedAddress, is_name
 
 STALE_WITHIN_S: Final = 2.0
