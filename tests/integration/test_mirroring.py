@@ -384,7 +384,7 @@ async def test_the_command_compares_the_two_models(world: World) -> None:
     await world.comparison(request_id)
 
     async def told() -> dict[str, Any]:
-        code, output = await world.stack.command("mirrors", "lab", "--since", "1440", "--json")
+        code, output = await world.stack.command("mirrors", "--since", "1440", "lab", "--json")
         assert code == 0, output
         return next(row for row in map(json.loads, output.splitlines()) if row["model"] == OWN)
 
