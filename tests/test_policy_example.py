@@ -10,7 +10,7 @@ import pytest
 from pointsman_cli.config import configuration
 from pointsman_cli.policy.policy_rows import Row
 from pointsman_cli.policy.policy_walk import walk
-from pointsman_cli.policy.sample_request import read_sample
+from pointsman_cli.sample_request import read_sample
 from pointsman_core.config import Config
 
 EXAMPLES: Final = Path(__file__).resolve().parents[1] / "examples"

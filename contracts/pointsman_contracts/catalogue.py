@@ -41,7 +41,7 @@ from pointsman_contracts.response import (
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.scheduling import RequestScheduled, Reservations, SchedulerState, SchedulerStateQuery
 from pointsman_contracts.session import SessionMoved
-from pointsman_contracts.story import Story, StoryQuery
+from pointsman_contracts.story import DryRunQuery, Story, StoryQuery
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSums
 from pointsman_contracts.verdicts import MovedRequests, MoveRequests, WorkerJudged, WorkerVerdicts
 from pointsman_contracts.work import WorkItem, WorkResult
@@ -90,6 +90,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     UsageQuery,
     UsageSums,
     StoryQuery,
+    DryRunQuery,
     Story,
     WorkerRegistration,
     WorkerAnnouncement,

@@ -1,7 +1,7 @@
 """The messages of a request on its way through the stages, where it is reduced to facts.
 
-The body of the request travels once, from the edge to the preprocessor. Every later message carries sizes,
-hashes and identifiers, never prompt text, and is at most `JOURNEY_LIMIT` bytes.
+The body travels once, from the edge to the preprocessor. Every later message carries sizes, hashes and identifiers,
+never prompt text, and is at most `JOURNEY_LIMIT` bytes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,10 +23,8 @@ JOURNEY_LIMIT: Final = 65536
 
 
 class PreprocessRequest(Message, frozen=True, kw_only=True):
-    """An HTTP request as the edge received it. Sent by an edge, read by the preprocessor.
-
-    On the wire: this document on one line, a newline, then the raw body.
-    """
+    """An HTTP request as the edge received it. Sent by an edge, read by the preprocessor. On the wire: this document on
+    one line, a newline, then the raw body."""
 
     address: ClassVar[Address] = Address("rpc", "request", "preprocess")
 
@@ -60,6 +58,8 @@ class PreprocessRequest(Message, frozen=True, kw_only=True):
     cascade went on. A journey that is resent keeps the number."""
     escalated: tuple[str, ...] | None = None
     """Models of a selector's cascade that were asked already, by the configuration's names: the next one is."""
+    dry_run: bool | None = None
+    """It asks for the decision alone: a stage decides as ever, and counts, reserves, keeps and learns nothing."""
 
     def changed(self, **changes: Unpack["RequestChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
@@ -101,9 +101,9 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     continued_tokens: int | None = None
     """Part of `prompt_tokens` that the engine keeps of earlier turns; None where the body has all, or it's unknown."""
     max_output_tokens: int | None = None
+    """The client's limit on each answer; None when it set none."""
     hinted_output_tokens: int | None = None
     """Tokens that the client expects of the answer (`agent_hints.osl`), for predictions alone; None without a hint."""
-    """The client's limit on each answer; None when it set none."""
     answers: Annotated[int, Meta(ge=1)] = always(1)
     """How many answers the engine generates: `n` or `best_of`, for each prompt. They share the prompt."""
     block_tokens: int = always(64)
@@ -152,6 +152,8 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     """The number of the decision to make (`PreprocessRequest.decision`)."""
     escalated: tuple[str, ...] = ()
     """Models of the cascade that have answered before (`PreprocessRequest.escalated`); mostly none."""
+    dry_run: bool = False
+    """As `PreprocessRequest.dry_run`."""
 
     def in_blocks_of(self, block_tokens: int) -> "RequestFacts":
         """The facts for a pool with this block size; without blocks where the prompt wasn't hashed in that size."""
@@ -325,10 +327,8 @@ def retold(edits: tuple[HeaderEdit, ...], target: Target) -> tuple[HeaderEdit, .
 
 
 class Journey(Message, frozen=True, kw_only=True):
-    """A request on its way through the stages (routing slip). Sent and read by stages.
-
-    Its subject is that of the stage at `itinerary[0]`; see `subjects.stage_subject`.
-    """
+    """A request on its way through the stages (routing slip). Sent and read by stages. Its subject is that of the stage
+    at `itinerary[0]`; see `subjects.stage_subject`."""
 
     address: ClassVar[Address] = Address("rpc", "request", "journey", route=("stage",))
 

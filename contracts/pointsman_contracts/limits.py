@@ -91,6 +91,8 @@ class LimitAsk(LimitedRequest, frozen=True, kw_only=True):
     """How long that is from now. Goes before `until_ms`, which is of its edge's clock."""
     budget: BudgetAsk | None = None
     """Set for a budget, instead of `windows` and `cost`."""
+    dry_run: bool = False
+    """It is judged and not counted. A keeper of an earlier version counts it until `until_ms`."""
     follows: bool | None = None
     """True: it is of the same request as the question before it in the message, and is counted only if that one is
     admitted; otherwise its verdict is `elsewhere`. A keeper of an earlier version counts it in any case."""

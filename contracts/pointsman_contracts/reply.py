@@ -10,6 +10,7 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import BodyEdit, CascadeStep, HeaderEdit, Stage, StageReport, Target
 from pointsman_contracts.message import Address, MalformedMessage, Message, Part, always, to_blob, write
 from pointsman_contracts.response import Usage
+from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.service_level import ServicePromise
 from pointsman_contracts.session import RequestSession
 
@@ -106,6 +107,8 @@ class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decisi
     cascade: CascadeStep | None = None
     """The cascade (`Journey.cascade`): an edge that sends requests itself judges the answer, and asks for another
     decision where it isn't confident. Any other edge passes the answer on."""
+    explained: RequestScheduled | None = None
+    """Set for a dry run: the event that the decision of a real request would have."""
 
 
 class Rejection(Message, frozen=True, kw_only=True, tag_field="kind", tag="rejection"):

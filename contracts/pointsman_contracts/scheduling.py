@@ -81,6 +81,23 @@ class PreludeForecast(Part, frozen=True, kw_only=True):
     """To load the request's adapter; 0 where it is taken to be loaded."""
 
 
+class DryRunForecast(Part, frozen=True, kw_only=True):
+    """The answer to a dry run, beside the decision: the times and prices that a real request would probably have."""
+
+    queue_ms: float | None = None
+    """In flow control; 0: it would go on at once. None: it would wait, for an unknown time."""
+    lacks_room: bool = False
+    """Whether it would then wait until the engine's KV cache has room for it."""
+    ttft_ms: float | None = None
+    """From the dry run to the first token, without `queue_ms`; None while the pool's times aren't known well enough."""
+    fallbacks: tuple[str, ...] = ()
+    """Models that are tried next where this one's engines fail, in order."""
+    prompt_nanos: int | None = None
+    """Price of the prompt where none of it is cached, in nano-dollars; None for a model without a price."""
+    answer_nanos: int | None = None
+    """Price of 1,000 tokens of the answer."""
+
+
 class RequestScheduled(RequestEvent, frozen=True, kw_only=True):
     """A decision with everything that led to it. Published by the scheduler, or by the stage before it when a provider
     serves the model: without runs, in the pool `-`. Read by recorders and auditors."""
@@ -142,6 +159,8 @@ class RequestScheduled(RequestEvent, frozen=True, kw_only=True):
     """None for a request without one."""
     turn: SessionTurn | None = None
     """None for a request without a session, and where a provider serves the model."""
+    dry_run: DryRunForecast | None = None
+    """Set in the answer to a dry run alone. Such an event isn't published."""
 
 
 class ReservationChange(Part, frozen=True, kw_only=True):

@@ -280,6 +280,7 @@ SERVICES: Final = (
         optional=True,
         publishes=(
             "request.story.v1",
+            "request.dry-run.v1",
             "usage.sums.v1",
             "regret.sums.v1",
             "attainment.sums.v1",
@@ -322,6 +323,7 @@ PUBLISHED: Final[dict[Kind, tuple[str, ...]]] = {
         "edge.content-answer.v1",
         "edge.content-edited.v1",
         "response.kept.v1",
+        "request.story-answer.v1",
     ),
     "stage": (
         "service.presence.v1",
@@ -356,6 +358,7 @@ READ: Final[dict[Kind, tuple[str, ...]]] = {
         "edge.prompt-tokens.v1",
         "edge.prompt-end.v1",
         "response.kept.v1",
+        "request.dry-run.v1",
     ),
     "stage": ("service.presence.v1",),
     "background": ("service.presence.v1",),

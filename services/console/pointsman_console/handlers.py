@@ -5,9 +5,10 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Final, TypeVar
 
+import orjson
 from pydantic import JsonValue
 
-from pointsman_console.adapters.app import Failed, LoginAttempt, Opened, WantedDrain
+from pointsman_console.adapters.app import Failed, LoginAttempt, Opened, TriedRequest, WantedDrain
 from pointsman_console.adapters.buckets import Buckets, BucketsUnreadable
 from pointsman_console.adapters.drain_orders import DrainSender, OrderUnsent
 from pointsman_console.adapters.fleet_feed import FleetFeed
@@ -25,9 +26,9 @@ from pointsman_console.domain.sessions import Brake, BrowserSession, OneTimeToke
 from pointsman_console.domain.standings import standings
 from pointsman_contracts.attainment import AttainmentQuery, AttainmentSums
 from pointsman_contracts.draining import LONGEST_DRAIN_MS, DrainQuery
-from pointsman_contracts.message import Message
+from pointsman_contracts.message import Blob, Message
 from pointsman_contracts.regret import RegretQuery, RegretSums
-from pointsman_contracts.story import Story, StoryQuery
+from pointsman_contracts.story import DryRunQuery, Story, StoryQuery
 from pointsman_contracts.usage import UsageQuery, UsageSums
 from pointsman_core.config import ConfigError
 from pointsman_core.request_events import by_edge, read
@@ -37,6 +38,8 @@ from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.telling.logs import Log
 
 ANSWER_S: Final = 5.0
+DRY_RUN_S: Final = 35.0
+"""An edge answers after 30 s at the latest, unless the configuration says otherwise."""
 _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 M = TypeVar("M", bound=Message)
@@ -149,6 +152,21 @@ class Recorder:
             for row in sums.rows
         ]
         return {"rows": rows}
+
+    async def try_request(self, entrance: Entrance, key: str, tried: TriedRequest) -> JsonValue:
+        """Where a request would go, for the key of an operator: the event as `pointsman explain --json` prints it.
+        Raises Failed."""
+        await entrance.check_program(key)
+        headers, body = tuple(tried.headers.items()), Blob(orjson.dumps(tried.body))
+        query = DryRunQuery(path=tried.path, headers=headers, body=body)
+        try:
+            story = Story.decode(await self._bus.ask(query, timeout=DRY_RUN_S))
+        except (NoReply, NoListener) as error:
+            raise Failed(503, "No edge answers; a frontend or an epp-adapter of this version must run.") from error
+        except BusError as error:
+            raise Failed(503, str(error)) from error
+        (event,) = story.events
+        return {"type": event.type, **orjson.loads(event.body)}
 
     async def _ask_service(self, question: Message, answer: type[M]) -> M:
         try:

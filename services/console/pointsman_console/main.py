@@ -77,6 +77,7 @@ def build(service: Service[ConsoleSettings]) -> None:
         revision=stored.compare_revision,
         rollback=stored.roll_back,
         drain=engines.drain,
+        dry_run=partial(recorder.try_request, entrance),
         regret=recorder.ask_regret,
         results=results.list_results,
         result=partial(handlers.result_of, results),

@@ -1,7 +1,11 @@
 """Composes the epp-adapter: an edge behind a gRPC server for Envoy."""
 
+from functools import partial
+
+from pointsman_contracts.story import DryRunQuery
 from pointsman_core.config import Config
 from pointsman_edge.deciding.policy import compile_policy, useless_alone
+from pointsman_edge.dry_runs import answer_dry_run
 from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect, surroundings
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
@@ -70,6 +74,7 @@ def build(service: Service[EppAdapterSettings]) -> None:
     wiring = surroundings(service)
     adapter = EppAdapter(wiring.around, service.settings)
     connect(service, wiring, adapter.edge, adapter.edge.keep_snapshot)
+    service.events.handle(DryRunQuery, partial(answer_dry_run, adapter.edge), group="edges")
     service.every(TICK_S, adapter.tick)
     # `routing` covers the bus: without it, an edge that can decide alone is ready.
     service.readiness.remove_check("bus")

@@ -3,7 +3,9 @@
 import time
 from functools import partial
 
+from pointsman_contracts.story import DryRunQuery
 from pointsman_edge.deciding.policy import useless_alone
+from pointsman_edge.dry_runs import answer_dry_run
 from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect, surroundings
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
@@ -96,6 +98,7 @@ def build(service: Service[FrontendSettings]) -> None:
     wiring = surroundings(service)
     frontend = Frontend(wiring.around, settings, service.health)
     connect(service, wiring, frontend.edge, frontend.edge.keep_snapshot)
+    service.events.handle(DryRunQuery, partial(answer_dry_run, frontend.edge), group="edges")
 
     def bus() -> str | None:
         """Why the edge isn't ready for the bus's sake. Unlike other services, an edge that can decide alone is."""

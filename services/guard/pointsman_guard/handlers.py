@@ -142,7 +142,8 @@ class Handlers:
     def _ruled(self, asked: "_Asked", judgement: Judgement) -> Outcome | Awaitable[Outcome]:
         _, prompt, journey, hop, policy, began = asked
         took_s = time.perf_counter() - began
-        self._metrics.count_judgement("request", policy, judgement, took_s, plan_of(journey.request.attributes))
+        if not journey.request.dry_run:
+            self._metrics.count_judgement("request", policy, judgement, took_s, plan_of(journey.request.attributes))
         self._count_judgement(policy, judgement)
         note = words.note(policy.name, judgement)
         blocked = judgement.blocked

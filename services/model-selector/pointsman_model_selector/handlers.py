@@ -118,16 +118,11 @@ class Handlers:
         try:
             selected = selector.select_model(question, timing)
         except Refusal as refusal:
-            self._refused.labels(name, refusal.told_code).inc()
+            if not journey.request.dry_run:
+                self._refused.labels(name, refusal.told_code).inc()
             return hop.refuse(refusal)
-        # The scheduler counts those that are left to it.
-        key = name, "" if selected.choice is not None else selected.model.name
-        counter = self._counts.get(key)
-        if counter is None:
-            counter = self._counts[key] = self._selected.labels(*key)
-        counter.total += 1
-        if selector.counts_requests and selected.choice is None:
-            self._standing.open.begin((journey.edge, journey.request_id), selected.model.name)
+        if not journey.request.dry_run:
+            self._count_selection(journey, selector, selected)
         changes = _settled(journey, selected)
         if embedded is not None:
             embedded.write(changes, journey)
@@ -138,6 +133,16 @@ class Handlers:
         process = hop.onward.process
         advanced, refusal = chain.process_request(advanced, process.service, process.instance)
         return advanced if refusal is None else hop.refuse_further(advanced, refusal)
+
+    def _count_selection(self, journey: Journey, selector: CompiledSelector, selected: Selected) -> None:
+        # The scheduler counts those that are left to it.
+        key = selector.name, "" if selected.choice is not None else selected.model.name
+        counter = self._counts.get(key)
+        if counter is None:
+            counter = self._counts[key] = self._selected.labels(*key)
+        counter.total += 1
+        if selector.counts_requests and selected.choice is None:
+            self._standing.open.begin((journey.edge, journey.request_id), selected.model.name)
 
     def _time(self, kind: str, plugin: str) -> Callable[[], None]:
         started = time.perf_counter()

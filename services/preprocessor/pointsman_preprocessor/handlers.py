@@ -57,10 +57,13 @@ class Handlers:
         limiter: Limiter | None = None,
         tell: Callable[[PromptTokens | PromptEnd, str], None] | None = None,
         fetch: Callable[[str, str], Awaitable[bytes]] | None = None,
+        dry_runs: "Handlers | None" = None,
     ) -> None:
         """Bodies over `thread_above` bytes are parsed by `threads`, those over `tokenize_in_thread_above` tokenized by
         them; `max_values` and `bodies` as `parse`; `tell` sends an edge (its instance) the tokens of a prompt that it
-        holds; `fetch` asks an edge for the body of a request, and raises as `ContentClient.fetch_body` does."""
+        holds; `fetch` asks an edge for the body of a request, and raises as `ContentClient.fetch_body` does;
+        `dry_runs` take the requests that ask for the decision alone; None: these do."""
+        self._dry_runs: Final = dry_runs or self
         self._configuration: Final = configuration
         self._fetch: Final = fetch or _cannot_fetch
         self._missing: Final = Missing(_log)
@@ -110,6 +113,8 @@ class Handlers:
         pipeline = self._configuration.revisions[request.revision].compiled
         if request.path == ASKS_WHO:
             return self._identify(request, hop, pipeline)
+        if request.dry_run and self._dry_runs is not self:
+            return self._dry_runs.preprocess(request, hop)
         if request.body_bytes is not None:
             return self._preprocess_apart(request, hop, pipeline)
         if len(hop.body) > self._thread_above:

@@ -3,6 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from prometheus_client import CollectorRegistry
+
 from pointsman_apis.grown_bodies import GrownBodies
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_hosting.host import run
@@ -36,17 +38,22 @@ def build(service: Service[PreprocessorSettings]) -> None:
     cluster = ClusterRules(service.open_bucket(POOLS_BUCKET))
     configuration.on_change(lambda revision: cluster.pass_rules_to(revision.compiled.names))
     configuration.on_change(limits.apply_limits)
-    handlers = Handlers(
+    handler = partial(
+        Handlers,
         configuration,
-        service.registry,
         thread_above=service.settings.thread_above,
         tokenize_in_thread_above=service.settings.tokenize_in_thread_above,
         max_values=service.settings.max_values,
         threads=threads,
+        fetch=partial(ContentClient(service.journeys).fetch_body, original=True),
+    )
+    handlers = handler(
+        service.registry,
         bodies=GrownBodies(service.settings.body_cache) if service.settings.body_cache else None,
         limiter=limits.limiter,
         tell=lambda tokens, edge: service.bus.publish(tokens, edge),
-        fetch=partial(ContentClient(service.journeys).fetch_body, original=True),
+        # They count where nobody reads it, and keep no bodies.
+        dry_runs=handler(CollectorRegistry()),
     )
     service.journeys.stage(PreprocessRequest, handlers.preprocess)
     service.every(1.0, key_sets.read_due_sets)

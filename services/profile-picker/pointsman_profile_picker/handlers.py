@@ -72,10 +72,11 @@ class Handlers:
         if old_pools:
             changes["level"] = "degraded"
             changes["reasons"] = (*journey.reasons, f"old state of {', '.join(old_pools)}")
-        counter = self._counts.get(profile)
-        if counter is None:
-            counter = self._counts[profile] = self._picked.labels(profile)
-        counter.total += 1
+        if not journey.request.dry_run:
+            counter = self._counts.get(profile)
+            if counter is None:
+                counter = self._counts[profile] = self._picked.labels(profile)
+            counter.total += 1
         advanced = hop.advance_with(changes, note)
         before, after = routing.before_model, None if route.selects else routing.after_model
         if before is None and after is None:
@@ -89,7 +90,8 @@ class Handlers:
         return advanced
 
     def _pick_failed(self, error: PickError, journey: Journey, hop: Hop[Journey]) -> Rejection:
-        self._failed.labels(error.rule).inc()
+        if not journey.request.dry_run:
+            self._failed.labels(error.rule).inc()
         told = (journey.revision, error.rule)
         if told not in self._told:
             self._told.add(told)

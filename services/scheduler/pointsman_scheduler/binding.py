@@ -69,7 +69,7 @@ class Chooser:
         name = "" if target is None else target.pool or ""
         policy = revision.compiled.get(name)
         if target is None or policy is None:
-            return hop.refuse(_no_pool(journey, revision))
+            return hop.refuse(no_pool(journey, revision))
         if bound is not None and bound.because is Because.LATE:
             facts, passed_ms = journey.request, time_in_stages(journey) + queued_s * 1000.0
             self._metrics.late.labels(name, facts.slo_class, "refused").inc()
@@ -80,9 +80,9 @@ class Chooser:
         began = time.perf_counter()
         pool = self._pools.of(name)
         if journey.request.block_tokens != pool.block_tokens and journey.request.blocks:
-            journey = _fitting(journey, pool.block_tokens)
-        request = _request(journey, target, queued_s) if bound is None else bound.request
-        outcome = pool.decide(request, time.monotonic(), _seed(journey.request_id), policy)
+            journey = fitting(journey, pool.block_tokens)
+        request = schedule_request(journey, target, queued_s) if bound is None else bound.request
+        outcome = pool.decide(request, time.monotonic(), seed_of(journey.request_id), policy)
         took_s = time.perf_counter() - began
         metrics = self._metrics.of(name)
         metrics.took(took_s)
@@ -257,7 +257,7 @@ class Binding:
         finish_waiting(journey, hop, lambda: self._choose(journey, hop, kept.queued_s, bound, kept.unserved))
 
 
-def _fitting(journey: Journey, block_tokens: int) -> Journey:
+def fitting(journey: Journey, block_tokens: int) -> Journey:
     """The journey with blocks of the pool's size. Its blocks have another size after a stage that didn't know the pool,
     a fallback to another pool, or a change of the configuration. Such blocks would match nothing."""
     request = journey.request
@@ -266,7 +266,8 @@ def _fitting(journey: Journey, block_tokens: int) -> Journey:
     return journey.changed(request=facts, level="degraded", reasons=(*journey.reasons, reason))
 
 
-def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleRequest:
+def schedule_request(journey: Journey, target: Target, queued_s: float) -> ScheduleRequest:
+    """The question to the target's pool, for a request that waited this long in flow control."""
     facts = in_time_left(journey, queued_s)
     return ScheduleRequest(
         request_id=journey.request_id,
@@ -321,13 +322,14 @@ def _within_ms(pool: PoolScheduler, outcome: Scheduled) -> float | None:
     return None if hold is None or hold.change.leg or hold.change.streamed else pool.outliers.within_ms(hold)
 
 
-def _seed(request_id: str) -> int:
+def seed_of(request_id: str) -> int:
     """The seed of a request: 48 bits, which every JSON reader keeps exactly. A request that is sent again has the same
     seed."""
     return int.from_bytes(hashlib.blake2b(request_id.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
 
 
-def _no_pool(journey: Journey, revision: Revision[Mapping[str, Policy]]) -> Refusal:
+def no_pool(journey: Journey, revision: Revision[Mapping[str, Policy]]) -> Refusal:
+    """The refusal of a request whose pool this revision lacks."""
     target = journey.target
     if target is None or target.pool is None:
         return Refusal(

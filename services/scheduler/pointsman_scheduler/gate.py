@@ -130,6 +130,7 @@ class Gate:
         self._binding: Final = binding
         self._settle: Final = settle
         self._demand: Final = demand
+        self.decide_dry_run: Callable[[Journey, Hop[Journey]], Decision | Rejection] = _without_dry_runs
         self._queues: dict[str, _Queue] = {}
         self._parked: dict[RequestKey, _Queue] = {}
         """Each waiting request, with its queue."""
@@ -176,6 +177,8 @@ class Gate:
                 return hop.refuse(refusal)
             if journey.target is not None and journey.target.provider is not None:
                 return journey
+        if journey.request.dry_run:
+            return self.decide_dry_run(journey, hop)
         queue = self._queues.get(journey.target.pool or "") if journey.target is not None else None
         if queue is None:
             return self._binding.decide(journey, hop, 0.0)
@@ -322,6 +325,11 @@ class Gate:
 
     def _go_on(self, journey: Journey, hop: Hop[Journey], queued_s: float, unserved: Unserved | None) -> None:
         finish_waiting(journey, hop, lambda: self._binding.decide(journey, hop, queued_s, unserved))
+
+
+def _without_dry_runs(journey: Journey, hop: Hop[Journey]) -> Rejection:
+    del journey
+    return hop.reject(501, "This scheduler takes no dry runs.", code="no_dry_runs")
 
 
 def _key(journey: Journey) -> RequestKey:

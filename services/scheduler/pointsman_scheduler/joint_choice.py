@@ -59,7 +59,8 @@ class JointChooser:
         changes["alternatives"] = tuple([option.target for option in options[1 : 1 + choice.fallbacks]])
         changes["headers"] = retold(journey.headers, settled_on.target)
         changes["models"] = ranked.points
-        self._chosen.labels(settled_on.name, times[order[0]].time_from or "unknown").inc()
+        if not facts.dry_run:
+            self._chosen.labels(settled_on.name, times[order[0]].time_from or "unknown").inc()
         return journey.changed(**changes)
 
     def _reserved(self, journey: Journey, options: tuple[ModelOption, ...]) -> int | None:

@@ -21,6 +21,7 @@ from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.demand import DemandPublisher
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.dry_runs import DryRuns
 from pointsman_scheduler.fleet_view import FleetViews
 from pointsman_scheduler.flight.metrics import FlightMetrics
 from pointsman_scheduler.flight.recorder import FlightRecorder
@@ -70,6 +71,7 @@ def build(service: Service[SchedulerSettings]) -> None:
         lambda journey: levels.hold_to_level(joint.settle_model(journey)),
         demand=DemandPublisher(service.bus, metrics),
     )
+    gate.decide_dry_run = DryRuns(configuration, pools, gate.foresee_wait, service.process.instance).decide_dry_run
     handlers = Handlers(pools, gate, replica, metrics, announcer.sessions)
     reconciler = Reconciler(
         bus=service.bus,

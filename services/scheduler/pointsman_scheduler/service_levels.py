@@ -46,22 +46,27 @@ class ServiceLevels:
         left_ms = facts.slo_ttft_ms - passed_ms
         predicted_ms, token_ms = self._foresee_times(journey, target, facts)
         pool, now = target.pool or "", time.monotonic()
+        # A dry run neither tests the prediction nor puts the next test off.
+        tested_at = {} if facts.dry_run else self._tested_at
         if predicted_ms is None or (predicted_ms <= left_ms and not token_ms):
-            self._tested_at[pool] = now
+            tested_at[pool] = now
             return journey
-        count = self._late.labels
-        if facts.slo_late == REFUSE and now - self._tested_at.setdefault(pool, now) >= PROBE_EVERY_S:
-            self._tested_at[pool] = now
+        if facts.slo_late == REFUSE and now - tested_at.setdefault(pool, now) >= PROBE_EVERY_S:
+            tested_at[pool] = now
             return journey
         if facts.slo_late == REFUSE:
-            count(pool, facts.slo_class, "refused").inc()
+            self._count_late(pool, facts, "refused")
             raise refuse_slow(facts, token_ms) if token_ms else refuse_late(facts, passed_ms + predicted_ms)
         for alternative in journey.alternatives if facts.slo_late != SERVE else ():
             moved = self._moved_to(journey, alternative, left_ms, pool)
             if moved is not None:
-                count(pool, facts.slo_class, "spilled").inc()
+                self._count_late(pool, facts, "spilled")
                 return moved
         return journey
+
+    def _count_late(self, pool: str, facts: RequestFacts, outcome: str) -> None:
+        if not facts.dry_run:
+            self._late.labels(pool, facts.slo_class, outcome).inc()
 
     def _moved_to(self, journey: Journey, target: Target, left_ms: float, spilled_from: str) -> Journey | None:
         """The journey for this model if it is in time there. A provider's times aren't predicted: it is asked."""

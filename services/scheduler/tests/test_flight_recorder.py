@@ -29,7 +29,7 @@ from pointsman_testing.recorded_traffic import RandomTraffic, replayed
 from pointsman_testing.scheduler_bench import LIFE, Bench
 
 READ_ONLY = {
-    "pool": {"decide", "look_at", "known_bad", "laid_out", "find_stopped"},
+    "pool": {"decide", "foresee", "look_at", "known_bad", "laid_out", "find_stopped"},
     "books": {
         "edge_gone", "put", "confirm", "take_off", "drop_requests_on", "set_observers", "find_reservation",
         "reservations_of", "ended", "ended_before", "doubtful", "end_earlier_decisions",

@@ -50,6 +50,7 @@ class Lookup:
         self._wished = wishes(journey.request.headers)
         self._guarded = Guarded.from_attributes(journey.request.attributes)
         self._now_ms = time.time_ns() // 1_000_000
+        self._counts = not journey.request.dry_run
         self._flight: Key | None = None
         """Where others wait for the answer to this request."""
         self._waited = False
@@ -86,7 +87,7 @@ class Lookup:
         try:
             store = self._around.stores.store_of(cache)
             if self._wished.look:
-                entry = store.find_exact(memo.partition, memo.key, self._now_ms)
+                entry = store.find_exact(memo.partition, memo.key, self._now_ms, uses=self._counts)
         except StoreUnavailable as problem:
             return self._without("store", problem)
         if entry is not None and isinstance(entry, Awaitable):
@@ -128,7 +129,7 @@ class Lookup:
     def _follows(self, cache: Cache, memo: memos.Memo) -> bool:
         """Whether the same request is under way already, and its answer is waited for."""
         around, journey = self._around, self._journey
-        if not (cache.single_flight and self._wished.look and self._keeps()):
+        if not (cache.single_flight and self._wished.look and self._counts and self._keeps()):
             return False
         if not around.alone():
             # Another process may keep the answer, and this one doesn't hear of it.
@@ -200,7 +201,7 @@ class Lookup:
             )
         except GateUnavailable as problem:
             return self._without("gate", problem, memo)
-        for reason in found.refused:
+        for reason in found.refused if self._counts else ():
             around.metrics.count_refusal(self._name, reason)
         if found.entry is None:
             return self._go_on("miss", f"{embedder.name}: {_refused(found)}", memo=memo)
@@ -227,7 +228,7 @@ class Lookup:
 
     def _answered(self, cache: Cache, entry: CacheEntry, result: str, note: str) -> Answer:
         self._land()
-        self._around.metrics.looked_up(self._name, result, plan_of(self._journey.request.attributes))
+        self._count_result(result)
         age_s = max(0, self._now_ms - entry.kept_ms) // 1000
         # An answer that the guard passed needs no second check while the guard's policy is the same. Every other
         # response stage checks this answer.
@@ -248,14 +249,12 @@ class Lookup:
         journey = self._journey
         if memo is None:
             self._land()
-        self._around.metrics.looked_up(
-            self._name, "failed" if missing is not None else result, plan_of(journey.request.attributes)
-        )
+        self._count_result("failed" if missing is not None else result)
         changes: JourneyChanges = {
             "answer_headers": (*journey.answer_headers, HeaderEdit(name=HEADER, value=result)),
         }
         if memo is not None:
-            if self._text is not None and self._keeps():
+            if self._text is not None and self._counts and self._keeps():
                 asking = Asking(journey.request_id, memo.partition, memo.key)
                 self._around.questions.remember_text(asking, self._text, time.monotonic())
             changes["response"] = _with_memo(journey.response, self._name, memos.encode(memo))
@@ -263,6 +262,10 @@ class Lookup:
             changes["level"] = "degraded"
             changes["reasons"] = (*journey.reasons, f"{SERVICE}: {missing}")
         return self._hop.advance(note=f"{result}: {note}", **changes)
+
+    def _count_result(self, result: str) -> None:
+        if self._counts:
+            self._around.metrics.looked_up(self._name, result, plan_of(self._journey.request.attributes))
 
     def _land(self) -> None:
         """End the wait of identical requests: no answer to this one will be stored."""

@@ -122,6 +122,7 @@ def test_the_least_recently_used_entry_goes_first() -> None:
     for key in (b"1", b"2", b"3"):
         store.store_answer(HERE, entry(key, b"x" * 100), 3 * (100 + OVERHEAD))
     store.find_exact(HERE, b"1", 0)
+    assert store.find_exact(HERE, b"2", 0, uses=False) is not None
     assert store.store_answer(HERE, entry(b"4", b"x" * 100), 3 * (100 + OVERHEAD)) == 1
     assert [store.find_exact(HERE, key, 0) is not None for key in (b"1", b"2", b"3", b"4")] == [
         True, False, True, True,

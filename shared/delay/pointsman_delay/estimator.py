@@ -324,6 +324,11 @@ class DelayEstimator:
             rates=rates or self._rates,
         )
 
+    def skip_requests(self, memo: dict[int, object]) -> None:
+        """Have `deepcopy` leave out the open requests' places, which no question needs, and copy uses as one."""
+        memo[id(self._requests)] = dict[Hashable, tuple[EngineShadow, Sent]]()
+        memo[id(self._popularity)] = dict(self._popularity)
+
     def earlier_uses(self, prefix: int) -> float:
         """How often a prefix was requested lately, without the last time."""
         return max(0.0, self._popularity.get(prefix, (0.0, 0.0))[0] - 1.0)

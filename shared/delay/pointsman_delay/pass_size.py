@@ -8,6 +8,7 @@ better, and sizes would take over from each other without end.
 """
 
 from collections.abc import Hashable, Sequence
+from copy import deepcopy
 from typing import Final
 
 from pointsman_contracts.scheduling import LegsForecast
@@ -58,6 +59,13 @@ class PassSizeSearch:
         self.handovers: Final = Handovers()
         """Learnt times of KV caches that go from one engine to another."""
         self.paces: Final = Paces()
+
+    def copy(self) -> "PassSizeSearch":
+        """One that answers the same, and that can be asked without a trace in this one."""
+        memo: dict[int, object] = {}
+        for each in self._told:
+            each.skip_requests(memo)
+        return deepcopy(self, memo)
 
     def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
         """Set the workers; see `DelayEstimator.lay_out`."""

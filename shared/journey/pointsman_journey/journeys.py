@@ -5,8 +5,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest, StageReport
 from pointsman_contracts.response_stage import ResponseReview
+from pointsman_contracts.scheduling import DryRunForecast
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_contracts.timing import TIMES
@@ -236,10 +239,17 @@ class Journeys:
 
     def _leave(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
         """Answer the edge of a request that a provider serves, and publish the decision."""
-        answer = elsewhere.decision(journey)
+        answer, at_ms = elsewhere.decision(journey), time.time_ns() // 1_000_000
+        if journey.request.dry_run:
+            event = elsewhere.announcement(journey, answer, self.process.instance, 0, at_ms)
+            event = replace(
+                event,
+                dry_run=DryRunForecast(queue_ms=0.0, fallbacks=tuple([each.model for each in journey.alternatives])),
+            )
+            self.reply(reply_to, replace(answer, explained=event), traceparent)
+            return
         self.reply(reply_to, answer, traceparent)
         self._left += 1
-        at_ms = time.time_ns() // 1_000_000
         event = elsewhere.announcement(journey, answer, self.process.instance, self._left, at_ms)
         self.bus.publish(event, event.pool, traceparent=traceparent)
 

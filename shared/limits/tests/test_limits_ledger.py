@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from pointsman_contracts.limits import LimitAsk, LimitShard, LimitVerdict, LimitWindow
+from pointsman_contracts.limits import BudgetAsk, BudgetWindow, LimitAsk, LimitShard, LimitVerdict, LimitWindow
 from pointsman_contracts.message import read_fields
 from pointsman_limits.domain.limits.book import MOST_COUNTERS, OVERFLOW, Book
 from pointsman_limits.domain.limits.usage_window import SLOTS, UsageWindow
@@ -54,6 +54,28 @@ def test_a_request_is_counted_by_every_window_or_by_none() -> None:
     assert (refused.outcome, refused.window) == ("refused", 1)
     assert book.used_amount("limit", MINUTE, "t", NOW) == 80
     assert [round(each.remaining) for each in refused.standings] == [920, 20]
+
+
+_WINDOWS = st.lists(st.sampled_from((MINUTE, DAY, RATE, OPEN)), min_size=1, max_size=3, unique=True).map(tuple)
+_BUDGET = BudgetAsk(windows=(BudgetWindow(amount=1000, soft=500),), expected=300, at_most=400)
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), _WINDOWS), max_size=12), st.integers(1, 400), _WINDOWS, st.booleans())
+def test_a_dry_run_is_judged_like_a_request_and_leaves_the_ledger_as_it_is(
+    earlier: list[tuple[int, tuple[LimitWindow, ...]]], cost: int, windows: tuple[LimitWindow, ...], spends: bool
+) -> None:
+    book = Book(0)
+    for number, (each, own) in enumerate(earlier):
+        book.ask_limit(ask(f"r{number}", each, *own), NOW)
+        book.ask_limit(ask(f"b{number}", budget=_BUDGET), NOW)
+    question = ask("new", cost, *windows, budget=_BUDGET if spends else None)
+    before = book.build_snapshot("keeper", NOW)
+    warnings, granted = list(book.budgets.reached), book.granted
+    dry = book.ask_limit(replace(question, dry_run=True), NOW)
+    assert not book.has_changed
+    assert (book.build_snapshot("keeper", NOW), book.budgets.reached, book.granted) == (before, warnings, granted)
+    real = book.ask_limit(question, NOW)
+    assert (dry.outcome, dry.window, dry.budget) == (real.outcome, real.window, real.budget)
 
 
 @pytest.mark.requirement("S3-7", "S3-10")

@@ -3,7 +3,6 @@
 import importlib.metadata
 import sys
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from pointsman_cli.command_line import run as _run
 from pointsman_cli.command_line import succeed as _succeed
 from pointsman_cli.config.config_app import config_app
 from pointsman_cli.engines.engine_app import engines_app
+from pointsman_cli.explain.explain_app import explain
 from pointsman_cli.explain.levels_app import levels
 from pointsman_cli.explain.mirrors_app import mirrors
 from pointsman_cli.explain.sessions_app import sessions
@@ -211,28 +211,6 @@ def watch(
         _run(run(nats, EventSelection(pool, model, outcome), _console(), as_json=as_json))
 
 
-@app.command()
-def explain(
-    request_id: Annotated[str, typer.Argument(help="The x-request-id of an answer.")],
-    nats: NatsOption = None,
-    since_minutes: Annotated[
-        float,
-        typer.Option("--since", metavar="MINUTES", min=0, max=10**7, help="Minutes to look back."),
-    ] = 60,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the stored events.")] = False,
-    png: Annotated[
-        Path | None, typer.Option("--png", metavar="FILE", help="Write a picture of the decision to this file instead.")
-    ] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="With --png: on a dark background.")] = False,
-) -> None:
-    """Explain one request from the stored events: why its endpoint was chosen, and why no other."""
-    from pointsman_cli.explain.explain import Picture
-    from pointsman_cli.explain.explain import explain as run
-
-    picture = None if png is None else Picture(png, dark)
-    _run(run(nats, request_id, timedelta(minutes=since_minutes), _console(), as_json=as_json, picture=picture))
-
-
 @cache_app.command("purge")
 def cache_purge(
     tenant: Annotated[
@@ -273,6 +251,7 @@ def usage(
     _run(run(nats, query(by=by, since=since, until=until, tenant=tenant, model=model, key=key), _console(), form))
 
 
+app.command()(explain)
 app.command()(sessions)
 app.command()(levels)
 app.command()(mirrors)
@@ -322,7 +301,7 @@ def policy_test(
 ) -> None:
     """Show what each stage would do to a request, without a gateway. Status 1 when it would be refused."""
     from pointsman_cli.policy.policy_trial import trial
-    from pointsman_cli.policy.sample_request import read_sample
+    from pointsman_cli.sample_request import read_sample
 
     if not trial(config, read_sample(request, header or []), _console(), trusted=trusted, as_json=as_json):
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ import pytest
 from pointsman_cli.keys.api_keys import made
 from pointsman_cli.policy.policy_rows import Row
 from pointsman_cli.policy.policy_walk import Walk, walk
-from pointsman_cli.policy.sample_request import read_sample
+from pointsman_cli.sample_request import read_sample
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
 from pointsman_core.config import Config, load

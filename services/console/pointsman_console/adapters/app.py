@@ -12,7 +12,7 @@ from fastapi.responses import FileResponse, HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, Field, JsonValue
 
-from pointsman_console.adapters.door import COOKIE, DRAIN, cookie_of
+from pointsman_console.adapters.door import COOKIE, DRAIN, DRY_RUN, cookie_of
 from pointsman_console.adapters.pages import MISSING, STATIC, rendered
 from pointsman_console.adapters.stream import Streams
 from pointsman_console.domain import level_rows
@@ -67,6 +67,15 @@ class WantedDrain(BaseModel):
     why: str = Field(default="", max_length=200)
 
 
+class TriedRequest(BaseModel):
+    """A request whose decision is asked for."""
+
+    path: str = Field(default="/v1/chat/completions", max_length=512)
+    headers: dict[str, str] = Field(default={}, max_length=100)
+    """Its own, a client's key among them."""
+    body: dict[str, JsonValue]
+
+
 class Opened(NamedTuple):
     """A session that began."""
 
@@ -94,6 +103,8 @@ class Answers(NamedTuple):
     rollback: Callable[[BrowserSession, int], Awaitable[JsonValue]]
     drain: Callable[[str, WantedDrain], Awaitable[JsonValue]]
     """Takes the key of the header `authorization`."""
+    dry_run: Callable[[str, TriedRequest], Awaitable[JsonValue]]
+    """As `drain`."""
     regret: Callable[[], Awaitable[JsonValue]]
     results: Callable[[], Awaitable[JsonValue]]
     result: Callable[[str], Awaitable[JsonValue]]
@@ -219,8 +230,11 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
 
     @app.post(DRAIN)
     async def drain(request: Request, wanted: Annotated[WantedDrain, Body()]) -> Response:
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        return answer(await answers.drain(key.strip() if scheme.lower() == "bearer" else "", wanted))
+        return answer(await answers.drain(_bearer(request), wanted))
+
+    @app.post(DRY_RUN)
+    async def dry_run(request: Request, tried: Annotated[TriedRequest, Body()]) -> Response:
+        return answer(await answers.dry_run(_bearer(request), tried))
 
     @app.get("/api/regret")
     async def regret() -> Response:
@@ -239,6 +253,12 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
         return streams.stream_response(events, lambda: answers.still(own))
 
     return app
+
+
+def _bearer(request: Request) -> str:
+    """The key that a program shows; empty without one."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def session_of(request: Request) -> BrowserSession:

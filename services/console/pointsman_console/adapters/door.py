@@ -24,7 +24,9 @@ CSRF: Final = b"x-csrf-token"
 LOGIN: Final = "/login"
 DRAIN: Final = "/api/engines/drain"
 """Called by programs, with a key in the header `authorization` and without a session."""
-PUBLIC: Final = (LOGIN, "/api/login", "/favicon.ico", DRAIN)
+DRY_RUN: Final = "/api/dry-run"
+"""As `DRAIN`."""
+PUBLIC: Final = (LOGIN, "/api/login", "/favicon.ico", DRAIN, DRY_RUN)
 STATIC: Final = "/static/"
 CHECKED_EVERY_S: Final = 5.0
 """A session's key is looked up again after this time: a revoked key sees nothing more."""

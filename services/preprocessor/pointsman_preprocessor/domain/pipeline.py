@@ -240,6 +240,7 @@ def describe(
         workers=headers.workers,
         decision=incoming.envelope.decision,
         escalated=incoming.envelope.escalated or (),
+        dry_run=incoming.envelope.dry_run is True,
     )
 
 

@@ -5,14 +5,11 @@ monotonic time at which they were received; a decision goes out as a value.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from pointsman_contracts.journey import HeaderEdit
-from pointsman_contracts.message import NO_BYTES, Blob
 from pointsman_contracts.priority import BATCH_PRIORITY
-from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.refusal import Refusal
@@ -26,7 +23,6 @@ from pointsman_plugins.scheduling.run import NO_ENDPOINTS, UNKNOWN_WORKER, Run, 
 from pointsman_plugins.scheduling.worker import Hold, Worker
 from pointsman_scheduler.domain.cache_room import FleetRoom
 from pointsman_scheduler.domain.earlier_turns import count_earlier_turns
-from pointsman_scheduler.domain.fetching import with_fetched
 from pointsman_scheduler.domain.giving_way import bind_background, find_stopped, wait_or_refuse
 from pointsman_scheduler.domain.kv_changes import apply_told
 from pointsman_scheduler.domain.kv_following import Told
@@ -37,12 +33,30 @@ from pointsman_scheduler.domain.outlier_detection import Overdue
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.domain.reasons import counted, describe_age
+from pointsman_scheduler.domain.reserving import reserve
 from pointsman_scheduler.domain.selecting import prefer_worker, select_endpoints, select_with_room
 
 WAIT_FOR_STREAM_S: Final = 2.0
 """How long the trial of a worker that doesn't answer waits for a request with a stream."""
-_MEDIA: Final = frozenset(("vision", "audio", "video", "file"))
-"""Features that parts of a prompt other than text need."""
+
+
+_CHANGING: Final = Refusal(
+    503, "Engines have just come or left; ask again.", type="server_error", code="engines_changed", retry_after_s=1.0
+)
+
+
+class _Choice(NamedTuple):
+    """The endpoints for a request, and how they were found."""
+
+    selection: Selection
+    runs: list[Run]
+    sight: Sight
+    reached: Floats
+    """Prompt tokens that each worker needn't compute."""
+    sticks: bool
+    """Whether the request's session stays with its engine."""
+    needed: NeedsRoom | None
+    """Set for a request that waits for room."""
 
 
 class PoolScheduler:
@@ -137,9 +151,60 @@ class PoolScheduler:
     def decide(self, request: ScheduleRequest, now: float, seed: int, policy: Policy) -> Outcome:
         """Choose endpoints and reserve the choice at once. `now` is monotonic; `seed` settles ties and random
         choices."""
-        fleet = self.fleet
         if request.facts.decision > 1:
             self.books.end_earlier_decisions(request, now)
+        choice = self._choose(request, now, seed, policy)
+        if not isinstance(choice, _Choice):
+            return choice
+        fleet, selection, sticks = self.fleet, choice.selection, choice.sticks
+        former = self.books.find_reservation((request.edge, request.request_id))
+        held = former is not None and self._honour(former, selection)
+        if choice.needed is not None:
+            self.binder.room_queue.add_waiting(choice.needed, self.scheduler)
+            return Postponed(request, fleet.names[selection.primary.chosen[0]])
+        late = None if sticks else policy.late_binding
+        trial = ""
+        if fleet.ejected and not held and not sticks:
+            trial = self._trial(request, selection, now)
+            if trial:
+                late = None
+        if not held:
+            if request.bound is None:
+                # The end of a pass is heard by first tokens, which an answer that isn't streamed doesn't tell.
+                if late and request.facts.stream and self._waits(request, selection, choice.reached, now, late):
+                    return Postponed(request, fleet.names[selection.primary.chosen[0]])
+            elif request.bound and not sticks:
+                prefer_worker(selection.primary, request.bound, fleet)
+        scheduled = self._describe(request, choice, seed)
+        scheduled.held, scheduled.trial = held, trial
+        for each in policy.pre_requests:
+            scheduled.headers += each.prepare(request, selection)
+        scheduled.holds = self._reserve(request, selection, choice.sight, former)
+        return scheduled
+
+    def _reserve(self, request: ScheduleRequest, selection: Selection, sight: Sight, former: Hold | None) -> list[Hold]:
+        return reserve(self.books, request, selection, sight, former=former, scheduler=self.scheduler)
+
+    def foresee(
+        self, request: ScheduleRequest, now: float, seed: int, policy: Policy
+    ) -> tuple[Scheduled | Refused, bool]:
+        """What `decide` would choose for a dry run, with nothing reserved and nothing learnt; and whether the request
+        would wait for room."""
+        self.fleet.refresh(now)
+        if len(self.binder) and not self.laid_out:
+            # To look at the new engines would bind those that wait otherwise. They go in a moment.
+            return Refused(_CHANGING, []), False
+        choice = self._choose(request, now, seed, policy)
+        if isinstance(choice, Refused):
+            return choice, False
+        assert not isinstance(choice, Postponed)  # noqa: S101 - only real requests are put among the waiting ones
+        return self._describe(request, choice, seed), choice.needed is not None
+
+    def _choose(
+        self, request: ScheduleRequest, now: float, seed: int, policy: Policy
+    ) -> "_Choice | Postponed | Refused":
+        """Choose endpoints. Only background requests are put anywhere by it: they wait."""
+        fleet = self.fleet
         fleet.refresh(now)
         if self._index_epoch != fleet.epoch:
             self.index.lay_out([worker.life for worker in fleet.workers])
@@ -152,7 +217,7 @@ class PoolScheduler:
             if not allowed.size:
                 names = ", ".join(request.facts.workers)
                 return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])
-        if request.facts.priority <= BATCH_PRIORITY:
+        if request.facts.priority <= BATCH_PRIORITY and not request.facts.dry_run:
             outcome = wait_or_refuse(request, policy, self.binder, self.books, now)
             if outcome is not None:
                 return outcome
@@ -184,34 +249,17 @@ class PoolScheduler:
                 selection = Selection(stays)
         except Refusal as refusal:
             return Refused(refusal, runs, Sight(fleet.workers, fleet.names, now, figures, fleet.opaque))
-        former = self.books.find_reservation((request.edge, request.request_id))
-        held = former is not None and self._honour(former, selection)
-        if needed is not None:
-            self.binder.room_queue.add_waiting(needed, self.scheduler)
-            return Postponed(request, fleet.names[selection.primary.chosen[0]])
-        late = policy.late_binding if stays is None else None
-        trial = ""
-        if fleet.ejected and not held and stays is None:
-            trial = self._trial(request, selection, now)
-            if trial:
-                late = None
-        if not held:
-            if request.bound is None:
-                # The end of a pass is heard by first tokens, which an answer that isn't streamed doesn't tell.
-                if late and request.facts.stream and self._waits(request, selection, reached, now, late):
-                    return Postponed(request, fleet.names[selection.primary.chosen[0]])
-            elif request.bound and stays is None:
-                prefer_worker(selection.primary, request.bound, fleet)
-        workers, primary = fleet.workers, selection.primary
-        sight = Sight(workers, fleet.names, now, figures, fleet.opaque)
-        headers: list[HeaderEdit] = []
-        for each in policy.pre_requests:
-            headers += each.prepare(request, selection)
-        chosen = primary.chosen
-        endpoints = [workers[row] for row in chosen]
+        sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
+        return _Choice(
+            selection=selection, runs=runs, sight=sight, reached=reached, sticks=stays is not None, needed=needed
+        )
+
+    def _describe(self, request: ScheduleRequest, choice: "_Choice", seed: int) -> Scheduled:
+        """The decision, before anything follows from it."""
+        selection, sight = choice.selection, choice.sight
+        primary, now = selection.primary, sight.now
+        endpoints = [sight.workers[row] for row in primary.chosen]
         worker = endpoints[0]
-        cached_tokens = min(request.facts.prompt_tokens, int(reached.item(chosen[0])))
-        holds = self._reserve(request, now, selection, sight, former)
         reasons = [*primary.degraded, *selection.degraded]
         if now - worker.heard > TIMES.worker_silent_s:
             reasons.append(describe_age(worker, now))
@@ -223,16 +271,15 @@ class PoolScheduler:
         return Scheduled(
             endpoints=endpoints,
             selection=selection,
-            runs=runs,
+            runs=choice.runs,
             sight=sight,
-            headers=headers,
-            holds=holds,
-            cached_tokens=cached_tokens,
+            headers=[],
+            holds=[],
+            cached_tokens=min(request.facts.prompt_tokens, int(choice.reached.item(primary.chosen[0]))),
             prefix=prefix,
-            held=held,
+            held=False,
             seed=seed,
             reasons=reasons,
-            trial=trial,
             fetched=request.fetched,
         )
 
@@ -346,55 +393,3 @@ class PoolScheduler:
         run.chosen.insert(0, row)
         selection.rank = hold.change.rank
         return True
-
-    def _reserve(
-        self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight, former: Hold | None
-    ) -> list[Hold]:
-        """Put the choice on the books. `former`: the request's reservation for its answer."""
-        holds: list[Hold] = []
-        facts, blocks, books, legs = request.facts, request.blocks, self.books, selection.legs
-        tokens, packed = facts.prompt_tokens, Blob(blocks.tobytes()) if len(blocks) else NO_BYTES
-        as_matched = True
-        for leg, run in (("", selection.primary), *legs.items()) if legs else (("", selection.primary),):
-            row = run.chosen[0]
-            worker = sight.workers[row]
-            if leg:
-                former = books.find_reservation(request.key, leg)
-            if former is not None:
-                if former.worker is worker:
-                    continue
-                books.take_off(former, now)
-                as_matched = False
-            matched = int(sight.figures.item(MATCHED, row))
-            change = ReservationChange(
-                op="reserve",
-                request_id=request.request_id,
-                worker=worker.name,
-                boot_id=worker.registration.boot_id,
-                edge=request.edge,
-                leg=leg,
-                attempt=request.attempt,
-                decision=facts.decision,
-                lora=request.lora,
-                session=facts.session,
-                rank=selection.rank,
-                prompt_tokens=tokens,
-                uncached_tokens=max(0, tokens - matched) if leg == selection.prompt_leg else 0,
-                output_tokens=facts.max_output_tokens or 0,
-                block_tokens=facts.block_tokens,
-                blocks=packed,
-                blocks_precise=facts.blocks_precise,
-                streamed=facts.stream,
-                flow=facts.fairness_id or None,
-                background=facts.priority <= BATCH_PRIORITY,
-                hinted_tokens=facts.hinted_output_tokens,
-                itl_ms=facts.slo_itl_ms if facts.slo_class and not leg else None,
-                media=bool(facts.features) and not _MEDIA.isdisjoint(facts.features),
-            )
-            if request.fetched is not None and leg == selection.prompt_leg:
-                change = with_fetched(change, request.fetched, row)
-            hold = Hold(change, worker, now, self.scheduler)
-            books.put(hold, now, blocks, matched // facts.block_tokens if as_matched else 0)
-            as_matched = False  # a reservation may take memory from what other workers hold
-            holds.append(hold)
-        return holds

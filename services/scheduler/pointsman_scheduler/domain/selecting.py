@@ -75,7 +75,8 @@ def select_with_room(
         return selection, None
     candidates, since = selection.primary.candidates, everyone.now * 1000.0
     among = None if candidates.rows is None else frozenset([worker.name for worker in candidates.workers()])
-    engines.keep_while_waiting(continued)
+    if not request.facts.dry_run:
+        engines.keep_while_waiting(continued)
     needed = NeedsRoom(
         request=request, since=since, continued=continued, among=among, matched=matched, matched_at=since
     )

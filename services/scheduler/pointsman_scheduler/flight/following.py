@@ -111,10 +111,8 @@ class FollowingReplay(FlightReplay):
 class _FollowingPool(PoolScheduler):
     """Makes only the reservations of `follow`."""
 
-    def _reserve(
-        self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight, former: Hold | None
-    ) -> list[Hold]:
-        del request, now, selection, sight, former
+    def _reserve(self, request: ScheduleRequest, selection: Selection, sight: Sight, former: Hold | None) -> list[Hold]:
+        del request, selection, sight, former
         return []  # `follow` does
 
     def follow(self, request: ScheduleRequest, now: float, then: RecordedOutcome) -> None:
@@ -133,7 +131,7 @@ class _FollowingPool(PoolScheduler):
         prompt_leg = PREFILL if PREFILL in legs else ""
         selection = Selection(run(then.endpoints[0]), legs, prompt_leg, then.rank)
         sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
-        super()._reserve(request, now, selection, sight, self.books.find_reservation(request.key))
+        super()._reserve(request, selection, sight, self.books.find_reservation(request.key))
 
 
 def why_other(then: RecordedOutcome, outcome: Outcome | Exception) -> OtherChoice:

@@ -45,6 +45,7 @@ _WHERE: Final = "cache = $1 AND tenant = $2 AND subject = $3 AND model = $4 AND 
 _EXACT: Final = (
     f"UPDATE pointsman_cache SET used_ms = $7 WHERE {_WHERE} AND key = $6 AND expires_ms > $7 RETURNING {_COLUMNS}"  # noqa: S608 - constants
 )
+_SEEN: Final = f"SELECT {_COLUMNS} FROM pointsman_cache WHERE {_WHERE} AND key = $6 AND expires_ms > $7"  # noqa: S608 - constants
 _NEAR: Final = f"""
 SELECT {_COLUMNS}, 1 - (vector <=> $8::text::vector) AS similarity FROM pointsman_cache
 WHERE {_WHERE} AND context = $6 AND embedder = $7 AND expires_ms > $9 AND vector IS NOT NULL
@@ -83,9 +84,11 @@ class PostgresStore:
         self._opening = asyncio.Lock()
         self._came: dict[str, int] = {}
 
-    async def find_exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
+    async def find_exact(
+        self, partition: Partition, key: bytes, now_ms: int, *, uses: bool = True
+    ) -> CacheEntry | None:
         """Implements `EntryStore.find_exact`."""
-        row = await self._ask("fetchrow", _EXACT, *partition, key, now_ms)
+        row = await self._ask("fetchrow", _EXACT if uses else _SEEN, *partition, key, now_ms)
         return None if row is None else _entry(row)
 
     async def find_near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:

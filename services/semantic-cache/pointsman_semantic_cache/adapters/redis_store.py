@@ -87,17 +87,20 @@ class RedisStore:
         self._url = f"{scheme.replace('valkey', 'redis', 1)}{mark}{rest}"
         self._client: Any = None
 
-    async def find_exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
+    async def find_exact(
+        self, partition: Partition, key: bytes, now_ms: int, *, uses: bool = True
+    ) -> CacheEntry | None:
         """Implements `EntryStore.find_exact`."""
         base, member = _base(partition.cache), _member(partition, key)
 
         async def ask(client: Any) -> Any:
             pipeline = client.pipeline(transaction=False)
             pipeline.get(f"{base}:answer:{member}")
-            pipeline.zadd(f"{base}:used", {member: now_ms}, xx=True)
+            if uses:
+                pipeline.zadd(f"{base}:used", {member: now_ms}, xx=True)
             return await pipeline.execute()
 
-        answer, _ = await self._ask(ask)
+        answer, *_ = await self._ask(ask)
         return _fresh(answer, now_ms)
 
     async def find_near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:

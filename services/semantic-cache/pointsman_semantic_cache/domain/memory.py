@@ -91,9 +91,13 @@ class MemoryStore:
         """Every answer, the least recently used first."""
         return ((place.partition, entry) for place, entry in self._entries.items())
 
-    def find_exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
+    def find_exact(self, partition: Partition, key: bytes, now_ms: int, *, uses: bool = True) -> CacheEntry | None:
         """Implements `EntryStore.find_exact`."""
-        return self._current(EntryPlace(partition, key), now_ms)
+        place = EntryPlace(partition, key)
+        if uses:
+            return self._current(place, now_ms)
+        entry = self._entries.get(place)
+        return entry if entry is not None and entry.expires_ms > now_ms else None
 
     async def find_near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
         """Implements `EntryStore.find_near`."""

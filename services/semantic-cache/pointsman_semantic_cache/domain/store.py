@@ -24,9 +24,10 @@ class EntryStore(Protocol):
     """Every method raises StoreUnavailable. It returns an awaitable where a store outside the process is asked."""
 
     def find_exact(
-        self, partition: Partition, key: bytes, now_ms: int
+        self, partition: Partition, key: bytes, now_ms: int, *, uses: bool = True
     ) -> CacheEntry | Awaitable[CacheEntry | None] | None:
-        """The answer to an identical request; None when none is stored, or it has expired."""
+        """The answer to an identical request; None when none is stored, or it has expired. `uses`: whether it stays
+        longer for it."""
         ...
 
     async def find_near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:

@@ -217,13 +217,13 @@ class Decider:
         self.sent_elsewhere = 0
         """Requests that the edge's own worker couldn't take."""
 
-    async def ask(self, request: PreprocessRequest, policy: EdgePolicy) -> Settled:
-        """The reply of the stages to a request without a body, which an edge can't answer alone.
+    async def ask(self, request: PreprocessRequest, policy: EdgePolicy, body: bytes = b"") -> Settled:
+        """The reply of the stages to a request that an edge can't answer alone.
 
         Raises StagesMissing, and Refusal if there is no reply.
         """
         try:
-            return self._stages.usable(await self._stages.ask(request, b"", policy, None))
+            return self._stages.usable(await self._stages.ask(request, body, policy, None))
         except BusError as error:
             raise self._stages.explained(error) from error
 

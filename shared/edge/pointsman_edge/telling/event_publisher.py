@@ -91,46 +91,14 @@ class EventPublisher:
 
     def publish_rejection(self, record: RequestRecord, refusal: Refusal) -> None:
         """No endpoint was tried; `record.rejection` is set if a stage rejected the request."""
-        rejection: Rejection | None = record.rejection
-        stage = rejection.stage if rejection else "edge"
-        self._send(
-            RequestRejected(
-                request_id=record.request_id,
-                source=self._source,
-                sequence=next(self._numbers[RequestRejected, stage]),
-                at_ms=_unix_ms(),
-                stage=stage,
-                status=refusal.status,
-                code=refusal.code,
-                reason=refusal.message[:_LONGEST_REASON],
-                dropped_reason=refusal.dropped_reason,
-                model=rejection.target.model if rejection and rejection.target else record.model,
-                profile=rejection.profile if rejection else None,
-                identity=rejection.identity if rejection else None,
-                trail=rejection.trail if rejection else (),
-            ),
-            stage,
-        )
+        stage = record.rejection.stage if record.rejection else "edge"
+        sequence = next(self._numbers[RequestRejected, stage])
+        self._send(describe_rejection(record, refusal, self._source, sequence), stage)
 
     def publish_answer(self, record: RequestRecord, answer: Answer) -> None:
         """A stage ended the request with an answer of its own."""
-        self._send(
-            RequestAnswered(
-                request_id=record.request_id,
-                source=self._source,
-                sequence=next(self._numbers[RequestAnswered, answer.stage]),
-                at_ms=_unix_ms(),
-                stage=answer.stage,
-                status=answer.status,
-                model=answer.model,
-                profile=answer.profile,
-                target=answer.target,
-                level=answer.level,
-                reasons=answer.reasons,
-                trail=answer.trail,
-            ),
-            answer.stage,
-        )
+        sequence = next(self._numbers[RequestAnswered, answer.stage])
+        self._send(describe_answer(record, answer, self._source, sequence), answer.stage)
 
     def publish_completion(self, record: RequestRecord, now: float) -> None:
         """The request has ended; `now` is monotonic."""
@@ -213,3 +181,41 @@ def handed_ms(record: RequestRecord) -> float | None:
 
 def _unix_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def describe_rejection(record: RequestRecord, refusal: Refusal, source: str, sequence: int = 0) -> RequestRejected:
+    """The event of a request that no endpoint got; `record.rejection` is set if a stage rejected it."""
+    rejection: Rejection | None = record.rejection
+    return RequestRejected(
+        request_id=record.request_id,
+        source=source,
+        sequence=sequence,
+        at_ms=_unix_ms(),
+        stage=rejection.stage if rejection else "edge",
+        status=refusal.status,
+        code=refusal.code,
+        reason=refusal.message[:_LONGEST_REASON],
+        dropped_reason=refusal.dropped_reason,
+        model=rejection.target.model if rejection and rejection.target else record.model,
+        profile=rejection.profile if rejection else None,
+        identity=rejection.identity if rejection else None,
+        trail=rejection.trail if rejection else (),
+    )
+
+
+def describe_answer(record: RequestRecord, answer: Answer, source: str, sequence: int = 0) -> RequestAnswered:
+    """The event of a request that a stage answered."""
+    return RequestAnswered(
+        request_id=record.request_id,
+        source=source,
+        sequence=sequence,
+        at_ms=_unix_ms(),
+        stage=answer.stage,
+        status=answer.status,
+        model=answer.model,
+        profile=answer.profile,
+        target=answer.target,
+        level=answer.level,
+        reasons=answer.reasons,
+        trail=answer.trail,
+    )

@@ -73,7 +73,7 @@ class SharedLimiter(Limiter):
         del at
         verdict = self._own(ask)
         if verdict.outcome != "elsewhere":
-            self._metrics.count_decision(ask.limit, verdict.outcome)
+            self._count_decision(ask, verdict.outcome)
             return verdict
         if ask.budget is not None and (missing := self.spending_missing()) is not None:
             raise self._unavailable(ask, missing)
@@ -87,7 +87,7 @@ class SharedLimiter(Limiter):
         verdict = self._alone.ask_limit(replace(ask, windows=windows), self._clock())
         if self._alone.overflowed > before:
             self._overflow(self._alone, ask.limit)
-        self._metrics.count_decision(ask.limit, f"alone_{verdict.outcome}")
+        self._count_decision(ask, f"alone_{verdict.outcome}")
         return verdict
 
     def release_charges(self, asks: Iterable[LimitAsk], at: float) -> None:
@@ -164,7 +164,7 @@ class SharedLimiter(Limiter):
                 self._metrics.asked.observe(time.perf_counter() - began)
                 for each in answers:
                     if each.verdict.outcome != "elsewhere":
-                        self._metrics.count_decision(each.ask.limit, each.verdict.outcome)
+                        self._count_decision(each.ask, each.verdict.outcome)
                 return answers
             if time.perf_counter() - began > GIVE_UP_S:
                 raise self._unavailable(ask, self._pending(ask))
@@ -196,7 +196,7 @@ class SharedLimiter(Limiter):
         return "the place in the stream of events from which it counts can't be saved yet"
 
     def _unavailable(self, ask: LimitAsk, why: str) -> Unavailable:
-        self._metrics.count_decision(ask.limit, "unavailable")
+        self._count_decision(ask, "unavailable")
         return Unavailable(why)
 
     def answer_peers(self, asks: LimitAsks) -> bytes:
@@ -229,6 +229,10 @@ class SharedLimiter(Limiter):
                 count += book.budgets.release_abandoned(self._is_gone, now)
             if count:
                 self._metrics.abandoned.inc(count)
+
+    def _count_decision(self, ask: LimitAsk, outcome: str) -> None:
+        if not ask.dry_run:
+            self._metrics.count_decision(ask.limit, outcome)
 
     def _count_settled(self, settlement: Settlement) -> None:
         for each in settlement.settled:

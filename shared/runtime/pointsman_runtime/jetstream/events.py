@@ -98,9 +98,14 @@ class Events:
         return None if self._connected.is_set() else self._reason
 
     def handle(
-        self, message: type[M], handler: Callable[[M], Message | Awaitable[Message | None] | None], *route: str
+        self,
+        message: type[M],
+        handler: Callable[[M], Message | Awaitable[Message | None] | None],
+        *route: str,
+        group: str = "",
     ) -> None:
-        """Call `handler` for messages of this type on this route; a message that it returns is the answer.
+        """Call `handler` for messages of this type on this route; a message that it returns is the answer. Of the
+        processes with the same `group`, one gets each message.
 
         A message that can't be decoded is counted and dropped with one log line; an exception is counted and
         logged once. An event that arrives while `PENDING` others wait is dropped and counted.
@@ -125,7 +130,7 @@ class Events:
 
         address = subject(message, *route)
         self._overflows[address] = Overflow(tally)
-        subscriber = self.broker.subscriber(address, decoder=decode, pending_msgs_limit=PENDING)
+        subscriber = self.broker.subscriber(address, queue=group, decoder=decode, pending_msgs_limit=PENDING)
         subscriber(receive)
 
     def on_connected(self, action: Callable[[], None]) -> None:

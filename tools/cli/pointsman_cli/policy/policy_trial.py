@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pointsman_cli.config import configuration
 from pointsman_cli.policy.policy_walk import Walk, walk
-from pointsman_cli.policy.sample_request import SampleRequest
+from pointsman_cli.sample_request import SampleRequest
 from pointsman_cli.tables import borderless, numbers, unbroken
 from pointsman_contracts.message import fields_of
 

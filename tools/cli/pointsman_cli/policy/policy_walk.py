@@ -21,7 +21,7 @@ from pointsman_cli.policy.policy_rows import (
     unreached_processors,
     unsettled,
 )
-from pointsman_cli.policy.sample_request import SampleRequest
+from pointsman_cli.sample_request import SampleRequest
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport, Target
 from pointsman_core.config import DEFAULT_GUARD, Config, Profile, StageUse
 from pointsman_core.permission import allowed_models

@@ -67,5 +67,6 @@ class RoundRobinPicker(Picker[PickerParams]):
         names, size = candidates.fleet.names, candidates.size
         following = bisect_right(names, self._last)
         first = int(np.searchsorted(candidates.indices(), following)) % size
-        self._last = names[candidates.row(first)]
+        if not request.facts.dry_run:
+            self._last = names[candidates.row(first)]
         return [(first + place) % size for place in range(min(size, self.params.endpoints))]

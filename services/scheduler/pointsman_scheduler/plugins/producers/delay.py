@@ -62,9 +62,13 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
             depth = int(matched.item(matched.argmax())) // request.facts.block_tokens
             prefix = blocks.item(depth - 1) if depth else None
         now = everyone.now * 1000.0
-        if self.preludes.waiting:
+        facts, estimator = request.facts, self.estimator
+        if facts.dry_run:
+            # Asking moves the shadows on, and counts a use of the prefix.
+            estimator = estimator.copy()
+        elif self.preludes.waiting:
             self.preludes.send_due(now)
-        best, facts = self.estimator.best, request.facts
+        best = estimator.best
         limit = facts.max_output_tokens
         if facts.hinted_output_tokens is not None:
             limit = request.believed_output = self.hints.believe_length(
@@ -75,8 +79,8 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
             costs = self.preludes.add_costs(costs, request, fleet, now)
         if self.rank_shares.has_ranks:
             uncached = prompt - np.minimum(matched, prompt - 1.0)
-            costs = self.rank_shares.add_costs(costs, uncached, self.estimator.best, now)
-        request.put(DELAY_MODEL, self.estimator)
+            costs = self.rank_shares.add_costs(costs, uncached, best, now)
+        request.put(DELAY_MODEL, estimator)
         request.put(DELAY_COST, costs)
 
     def laid_out(self, epoch: int) -> bool:

@@ -90,10 +90,14 @@ class BudgetLedger:
         """Reserve what a request may cost if every window has room for what it probably costs beside what others may
         cost at most: of all that run, one alone may exceed the amount, by what it was expected to cost less."""
         today = day_of(now)
-        scope = self._scope(ask.limit, ask.scope)
-        account = self._account(ask.limit, scope)
-        account.windows = budget.windows
-        self._watch(ask.limit, scope, account, today)
+        if ask.dry_run:
+            known = self._accounts.get((ask.limit, ask.scope)) or self._accounts.get((ask.limit, OVERFLOW))
+            account = known or Account()
+        else:
+            scope = self._scope(ask.limit, ask.scope)
+            account = self._account(ask.limit, scope)
+            account.windows = budget.windows
+            self._watch(ask.limit, scope, account, today)
         refusing: tuple[int, int] | None = None
         tightest, least = 0, None
         for place, window in enumerate(budget.windows):
@@ -111,7 +115,8 @@ class BudgetLedger:
             outcome="admitted",
             budget=_standing(account, budget, today, tightest, account.reset_day(window.days, today, window.amount)),
         )
-        self.reserve_admitted(ask, budget, now)
+        if not ask.dry_run:
+            self.reserve_admitted(ask, budget, now)
         return verdict
 
     def reserve_admitted(self, ask: LimitAsk, budget: BudgetAsk, at: float) -> None:

@@ -41,4 +41,5 @@ def limit_ask(
         until_ms=until_ms,
         open_s=(until_ms - envelope.received_ms) / 1000,
         budget=budget,
+        dry_run=envelope.dry_run is True,
     )
