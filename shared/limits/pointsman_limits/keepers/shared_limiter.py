@@ -161,7 +161,8 @@ class SharedLimiter(Limiter):
                 self.release_charges(early, 0.0)
             verdict = answers[0].verdict
             if verdict.outcome != "elsewhere":
-                self._metrics.asked.observe(time.perf_counter() - began)
+                if not ask.dry_run:
+                    self._metrics.asked.observe(time.perf_counter() - began)
                 for each in answers:
                     if each.verdict.outcome != "elsewhere":
                         self._count_decision(each.ask, each.verdict.outcome)
