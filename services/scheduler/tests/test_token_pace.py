@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pointsman_contracts.journey import RequestFacts
 from pointsman_delay import PassSizeSearch
 from pointsman_delay.outlook import Outlook
-from pointsman_delay.pace import Pace
+from pointsman_delay.token_pace import TokenPace
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.late_binding.slack import place_by_slack
@@ -46,7 +46,7 @@ class Pool:
             self.search.sent(life, self.sent, 0.0, prompt, prompt - 1)
             self.search.started(self.sent, 0.0)
 
-    def place(self, requests: Sequence[Unbound], paces: Sequence[Pace | None] | None = None) -> None:
+    def place(self, requests: Sequence[Unbound], paces: Sequence[TokenPace | None] | None = None) -> None:
         outlook = Outlook(self.search.best, 0.0)
         place_by_slack(requests, outlook, 0.0, {}, self.search.list_paces() if paces is None else paces)
 

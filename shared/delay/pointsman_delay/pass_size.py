@@ -14,7 +14,7 @@ from typing import Final
 from pointsman_contracts.scheduling import LegsForecast
 from pointsman_delay.estimator import DelayEstimator
 from pointsman_delay.handover import Handovers, LegPrompt, Pair, Weights, weigh
-from pointsman_delay.pace import LEAST_SHARE, Pace, Paces, prompt_share
+from pointsman_delay.token_pace import LEAST_SHARE, TokenPace, TokenPaces, prompt_share
 
 LEAST_TOKENS: Final = 256
 MOST_TOKENS: Final = 65536
@@ -58,7 +58,7 @@ class PassSizeSearch:
         """Errors of the best and the rival, summed over the trial."""
         self.handovers: Final = Handovers()
         """Learnt times of KV caches that go from one engine to another."""
-        self.paces: Final = Paces()
+        self.paces: Final = TokenPaces()
 
     def copy(self) -> "PassSizeSearch":
         """One that answers the same, and that can be asked without a trace in this one."""
@@ -140,7 +140,7 @@ class PassSizeSearch:
         step = best.model.decode_ms(at.decoding, at.context) * at.speed
         self.paces.note_sent(life=life, key=key, itl=itl, prompt_ms=took, now=now, step=step)
 
-    def list_paces(self) -> list[Pace | None]:
+    def list_paces(self) -> list[TokenPace | None]:
         """For each worker; empty when no answer is promised a time between tokens."""
         return [self.paces.of_engine(life) for life, _ in self._workers] if self.paces else []
 

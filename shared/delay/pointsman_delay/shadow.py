@@ -20,8 +20,7 @@ _SPEED_RETURN: Final = 0.005
 _LEAST_OUTPUT: Final = 8
 """Shorter answers show too little about the time between tokens."""
 _NOISE_MS: Final = 5.0
-"""Standard deviation of any observed time. A share of the longer of the observed and the predicted time is added: a
-first token that comes far too early is no precise observation."""
+"""Standard deviation of an observed time, beside a share of it."""
 _TOLD: Final = attrgetter("told")
 _NOTHING: Final[Floats] = np.zeros(FEATURES)
 _NOTHING.flags.writeable = False
@@ -66,8 +65,7 @@ class EngineShadow:
         self._overdue: list[PromptPart] = []
         """Parts of prompts whose first tokens are late: the passes that computed them should be over."""
         self._passed: Floats = _NOTHING
-        self._clock = 0.0
-        self._generated = 0.0
+        self._clock = self._generated = 0.0
         self._batch_time = self._context_time = 0.0
 
     def send(self, now: float, prompt: int, hit: int, *, told: bool) -> Sent:
@@ -179,9 +177,8 @@ class EngineShadow:
         if reported is not None and now <= reported.until:
             alone = self._since_step + self._features
             if now - reported.at < 0.5 * self._model.predict_ms(alone) * self.speed:
-                parts = reported.parts + self._parts
-                both = self._computed(parts, np.maximum(reported.features, self._features))
-                self._reported = reported._replace(parts=parts, features=both)
+                parts, shape = reported.parts + self._parts, np.maximum(reported.features, self._features)
+                self._reported = reported._replace(parts=parts, features=self._computed(parts, shape))
                 self._since_step = _NOTHING
                 return
         self._learn_reported(now)
@@ -391,6 +388,7 @@ class EngineShadow:
 
     def _learn(self, features: Floats, took_ms: float, noise_share: float) -> None:
         predicted = self._model.predict_ms(features) * self.speed
+        # A first token that comes far too early is no precise observation.
         deviation_ms = _NOISE_MS + noise_share * max(took_ms, predicted)
         self._model.learn_pass(features, took_ms / self.speed, deviation_ms)
         if self._model.observations > _SPEED_AFTER:

@@ -6,7 +6,7 @@ from typing import Final
 
 from pointsman_delay.estimator import DelayEstimator
 from pointsman_delay.outlook import Outlook
-from pointsman_delay.pace import Pace
+from pointsman_delay.token_pace import TokenPace
 from pointsman_plugins.scheduling.arrays import Floats, greatest
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.late_binding.background_queue import BackgroundQueue
@@ -240,7 +240,7 @@ class Binder:
             bound += self._leave(outlook, estimator, ready, now)
         return bound
 
-    def _ready(self, outlook: Outlook, paces: Sequence[Pace | None], now: float) -> list[int]:
+    def _ready(self, outlook: Outlook, paces: Sequence[TokenPace | None], now: float) -> list[int]:
         """Rows of workers whose next pass has room and begins about now, and whose answers keep the times between
         tokens that they are promised."""
         ready: list[int] = []
@@ -271,7 +271,7 @@ class Binder:
                 self._wake_at = min(self._wake_at, until)
         return [row for row in ready if row not in taken]
 
-    def _plan(self, outlook: Outlook, paces: Sequence[Pace | None], now: float, match: Match) -> None:
+    def _plan(self, outlook: Outlook, paces: Sequence[TokenPace | None], now: float, match: Match) -> None:
         self._planned, self._planned_at = True, now
         theirs = self._peers.waiting(self._names, now)
         self._theirs = [each for each in theirs if each.request.key not in self._presumed]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pointsman_delay.outlook import Outlook
-from pointsman_delay.pace import LEAST_SHARE, Pace, prompt_share
+from pointsman_delay.token_pace import LEAST_SHARE, TokenPace, prompt_share
 from pointsman_scheduler.domain.late_binding.plan import count_shared
 from pointsman_scheduler.domain.late_binding.unbound import Unbound
 
@@ -62,7 +62,7 @@ class _Line:
 
     __slots__ = ("begins", "itl", "longest", "may_go_at", "outlook", "sent", "speed", "step", "tokens")
 
-    def __init__(self, outlook: Outlook, row: int, now: float, pace: Pace | None) -> None:
+    def __init__(self, outlook: Outlook, row: int, now: float, pace: TokenPace | None) -> None:
         at = outlook.base[row]
         self.outlook: Final = outlook
         self.begins: Final = max(now, at.free_at)
@@ -123,7 +123,7 @@ def place_by_slack(
     outlook: Outlook,
     now: float,
     lifts: dict[str, float],
-    paces: Sequence[Pace | None] = (),
+    paces: Sequence[TokenPace | None] = (),
 ) -> bool:
     """Plan each waiting request, and set which ones are left out. `lifts`: as of `ClassShares`; `paces`: as of
     `PassSizeSearch.list_paces`. Returns whether the engine of any own request changed."""

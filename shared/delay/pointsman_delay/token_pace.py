@@ -27,7 +27,7 @@ def prompt_share(step: float, itl: float) -> float:
     return 1.0 - step / (itl * (1.0 - MARGIN))
 
 
-class Pace:
+class TokenPace:
     """One engine that has answers with such a promise. Times are milliseconds; `step`: of a decode step there."""
 
     def __init__(self, now: float) -> None:
@@ -71,18 +71,18 @@ class Pace:
             self.tightest = min(self._promised.values(), default=math.inf)
 
 
-class Paces:
+class TokenPaces:
     """The engines of a pool, by their lives: those that have answers with a promise."""
 
     def __init__(self) -> None:
-        self._engines: dict[int, Pace] = {}
+        self._engines: dict[int, TokenPace] = {}
         self._lives: dict[Hashable, int] = {}
         """Request → the engine that it was sent to."""
 
     def __bool__(self) -> bool:
         return bool(self._engines)
 
-    def of_engine(self, life: int) -> Pace | None:
+    def of_engine(self, life: int) -> TokenPace | None:
         """None where no answer has a promise."""
         return self._engines.get(life)
 
@@ -92,7 +92,7 @@ class Paces:
         if pace is None:
             if itl is None:
                 return
-            pace = self._engines[life] = Pace(now)
+            pace = self._engines[life] = TokenPace(now)
         pace.note_sent(key, itl, prompt_ms, now, step)
         if itl is not None:
             self._lives[key] = life

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_delay import PassSizeSearch
-from pointsman_delay.pace import LEAST_SHARE, MOST_OWED_MS, Pace, Paces, prompt_share
+from pointsman_delay.token_pace import LEAST_SHARE, MOST_OWED_MS, TokenPace, TokenPaces, prompt_share
 
 PROMPTS = st.lists(st.tuples(st.floats(0.0, 500.0), st.floats(1.0, 400.0)), min_size=1, max_size=30)
 
@@ -16,7 +16,7 @@ PROMPTS = st.lists(st.tuples(st.floats(0.0, 500.0), st.floats(1.0, 400.0)), min_
 def test_prompts_sent_to_engines_that_have_caught_up_take_their_share_and_one_prompt_more(
     prompts: list[tuple[float, float]], step: float, itl: float
 ) -> None:
-    pace, now, sent = Pace(0.0), 0.0, 0.0
+    pace, now, sent = TokenPace(0.0), 0.0, 0.0
     pace.note_sent("answer", itl, 0.0, now, step)
     for number, (gap, prompt_ms) in enumerate(prompts):
         now += gap
@@ -28,7 +28,7 @@ def test_prompts_sent_to_engines_that_have_caught_up_take_their_share_and_one_pr
 
 @given(st.lists(st.floats(0.0, 1e5), max_size=20), st.floats(1.0, 60.0), st.floats(5.0, 100.0))
 def test_no_engine_makes_up_for_prompts_without_end(prompts: list[float], step: float, itl: float) -> None:
-    pace = Pace(0.0)
+    pace = TokenPace(0.0)
     pace.note_sent("answer", itl, 0.0, 0.0, step)
     for number, prompt_ms in enumerate(prompts):
         pace.note_sent(number, None, prompt_ms, 0.0, step)
@@ -39,7 +39,7 @@ def test_no_engine_makes_up_for_prompts_without_end(prompts: list[float], step: 
 def test_a_predicted_time_between_tokens_is_a_step_at_least_and_finite(
     prompts: list[tuple[float, float]], step: float, itl: float
 ) -> None:
-    pace, now = Pace(0.0), 0.0
+    pace, now = TokenPace(0.0), 0.0
     pace.note_sent("answer", itl, 0.0, now, step)
     for number, (gap, prompt_ms) in enumerate(prompts):
         now += gap
@@ -51,7 +51,7 @@ def test_a_predicted_time_between_tokens_is_a_step_at_least_and_finite(
 def test_an_engine_is_held_to_the_shortest_promise_of_its_open_answers_alone(
     changes: list[tuple[int, int, float | None]],
 ) -> None:
-    paces, promised = Paces(), dict[int, dict[int, float]]()
+    paces, promised = TokenPaces(), dict[int, dict[int, float]]()
     for life, key, itl in changes:
         name = 10 * life + key
         if name in promised.get(life, {}):
