@@ -62,6 +62,11 @@ def _text(document: dict[str, JsonValue]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
+def _summary(message: type[Message]) -> str:
+    """The first paragraph about it, on one line."""
+    return " ".join((message.__doc__ or "").partition("\n\n")[0].split())
+
+
 def _asyncapi() -> dict[str, JsonValue]:
     channels: dict[str, JsonValue] = {}
     operations: dict[str, JsonValue] = {}
@@ -79,7 +84,7 @@ def _asyncapi() -> dict[str, JsonValue]:
         messages[name] = {
             "name": message.address.type_id,
             "title": name,
-            "summary": (message.__doc__ or "").strip().splitlines()[0],
+            "summary": _summary(message),
             "contentType": "application/json",
             "payload": {"$ref": f"#/components/schemas/{name}"},
         }
@@ -92,7 +97,7 @@ def _asyncapi() -> dict[str, JsonValue]:
             operations[f"send.{channel}"] = {
                 "action": "send",
                 "channel": {"$ref": f"#/channels/{channel.replace('/', '~1')}"},
-                "summary": (message.__doc__ or "").strip().splitlines()[0],
+                "summary": _summary(message),
             }
     return {
         "asyncapi": "3.0.0",

@@ -153,7 +153,7 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     escalated: tuple[str, ...] = ()
     """Models of the cascade that have answered before (`PreprocessRequest.escalated`); mostly none."""
     dry_run: bool = False
-    """As `PreprocessRequest.dry_run`."""
+    """Whether it asks for the decision alone (`PreprocessRequest.dry_run`)."""
 
     def in_blocks_of(self, block_tokens: int) -> "RequestFacts":
         """The facts for a pool with this block size; without blocks where the prompt wasn't hashed in that size."""

@@ -64,7 +64,7 @@ class AskedChoices:
         return "" if document is None else self.fault_of_document(document)
 
     def fault_of_document(self, document: Document) -> str:
-        """As `fault_of_whole`."""
+        """Like `fault_of_whole`, for a document that was read."""
         found = objects(document, "choices")
         if not self._applies or not (self.several or len(found) > 1):
             return ""

@@ -104,7 +104,7 @@ class Answers(NamedTuple):
     drain: Callable[[str, WantedDrain], Awaitable[JsonValue]]
     """Takes the key of the header `authorization`."""
     dry_run: Callable[[str, TriedRequest], Awaitable[JsonValue]]
-    """As `drain`."""
+    """Takes that key, too."""
     regret: Callable[[], Awaitable[JsonValue]]
     results: Callable[[], Awaitable[JsonValue]]
     result: Callable[[str], Awaitable[JsonValue]]

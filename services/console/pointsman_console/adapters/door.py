@@ -23,9 +23,8 @@ COOKIE: Final = "pointsman_console"
 CSRF: Final = b"x-csrf-token"
 LOGIN: Final = "/login"
 DRAIN: Final = "/api/engines/drain"
-"""Called by programs, with a key in the header `authorization` and without a session."""
 DRY_RUN: Final = "/api/dry-run"
-"""As `DRAIN`."""
+"""Both are called by programs, with a key in the header `authorization` and without a session."""
 PUBLIC: Final = (LOGIN, "/api/login", "/favicon.ico", DRAIN, DRY_RUN)
 STATIC: Final = "/static/"
 CHECKED_EVERY_S: Final = 5.0
