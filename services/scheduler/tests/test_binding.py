@@ -135,7 +135,7 @@ async def counter() -> AsyncIterator[Counter]:
 
 async def test_a_request_waits_for_its_engine_and_the_decision_says_how_long_and_why(counter: Counter) -> None:
     assert isinstance(counter.ask("long", 8000).sent[0], Decision)
-    hop = counter.ask("next", 4000)
+    hop = counter.ask("next", 9000)
     assert isinstance(hop.sent[0], Parked)
     assert counter.counted("pointsman_scheduler_unbound_requests") == 1.0
     counter.started("long")
@@ -153,10 +153,10 @@ async def test_peers_hear_what_waits_and_that_it_no_longer_does(counter: Counter
     counter.listener.heartbeat.publish_state()
     await eventually(lambda: len(counter.service.heartbeat.table.list_instances("scheduler", counter_time())) > 1)
     counter.ask("long", 8000)
-    counter.ask("next", 4000)
+    counter.ask("next", 9000)
     await eventually(lambda: any(message.unbound for message in counter.reservations))
     (told,) = next(message.unbound for message in counter.reservations if message.unbound)
-    assert (told.worker, told.uncached_tokens, told.prompt_tokens) == ("w1", 4000, 4000)
+    assert (told.worker, told.uncached_tokens, told.prompt_tokens) == ("w1", 9000, 9000)
     counter.started("long")
     await eventually(lambda: counter.reservations[-1].unbound == ())
 
@@ -167,7 +167,7 @@ def counter_time() -> float:
 
 async def test_a_client_that_hangs_up_leaves_at_once(counter: Counter) -> None:
     counter.ask("long", 8000)
-    hop = counter.ask("next", 4000)
+    hop = counter.ask("next", 9000)
     counter.over("next")
     assert counter.counted("pointsman_scheduler_unbound_requests") == 0.0
     counter.started("long")
@@ -176,21 +176,21 @@ async def test_a_client_that_hangs_up_leaves_at_once(counter: Counter) -> None:
 
 async def test_a_request_that_is_sent_again_is_answered_once_and_at_once(counter: Counter) -> None:
     counter.ask("long", 8000)
-    former = counter.ask("next", 4000)
-    assert isinstance(counter.ask("next", 4000, attempt=2).sent[0], Decision)
+    former = counter.ask("next", 9000)
+    assert isinstance(counter.ask("next", 9000, attempt=2).sent[0], Decision)
     assert len(former.sent) == 1
     assert counter.counted("pointsman_scheduler_unbound_requests") == 0.0
 
 
 async def test_the_requests_of_an_edge_that_died_leave(counter: Counter) -> None:
     counter.ask("long", 8000)
-    counter.ask("next", 4000)
+    counter.ask("next", 9000)
     counter.gate.edge_gone("edge-1")
     assert counter.counted("pointsman_scheduler_unbound_requests") == 0.0
 
 
 async def test_a_scheduler_that_ends_sends_on_those_that_wait(counter: Counter) -> None:
     counter.ask("long", 8000)
-    hop = counter.ask("next", 4000)
+    hop = counter.ask("next", 9000)
     await counter.gate.close()
     assert isinstance(hop.sent[1], Decision)

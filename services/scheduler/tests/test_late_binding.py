@@ -107,12 +107,23 @@ def test_the_shortest_goes_first_and_a_long_one_goes_alone() -> None:
 def test_short_requests_share_a_pass() -> None:
     room = Room("a")
     first, worker = room.goes(8000)
+    # Without a long one that waits, they would go to the only engine at once.
+    room.waits(7000)
     requests = [room.waits(100 + number) for number in range(4)]
     room.now += 0.176
     room.first_token(first, worker)
     left = room.bound()
     assert [each.request for each in left] == requests
     assert [each.because for each in left] == [Because.TURN, Because.PASS, Because.PASS, Because.PASS]
+
+
+def test_a_short_request_for_the_only_engine_goes_at_once_and_a_long_one_waits() -> None:
+    room = Room("a")
+    room.goes(8000)
+    room.goes(150)
+    room.waits(4000)
+    # One that would fill the next pass with others waits, too, and so does one behind a request that waits.
+    room.waits(150)
 
 
 def test_waiting_requests_with_one_new_prefix_go_to_one_engine() -> None:

@@ -228,7 +228,6 @@ class DelayEstimator:
 
     @property
     def workers(self) -> int:
-        """Number of workers that were laid out."""
         return len(self._order)
 
     def ready(self, row: int, now: float) -> bool:
@@ -236,6 +235,11 @@ class DelayEstimator:
         of the last call for this moment."""
         at = self._figures[row]
         return not at.waiting and at.free_at <= now
+
+    def joins_next_pass(self, row: int, uncached: float, little_ms: float) -> bool:
+        """Whether so many tokens fit into the worker's next pass, and take little there: no more than a pass costs."""
+        takes_little = uncached * self._rates.linear <= max(little_ms, self._rates.prefill)
+        return takes_little and self._figures[row].waiting + uncached <= self.batch_tokens
 
     def count_ready(self, now: float) -> int:
         """Number of workers that are `ready`, by the figures of the last call for this moment."""

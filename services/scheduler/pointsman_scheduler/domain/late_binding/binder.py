@@ -106,7 +106,12 @@ class Binder:
         if estimator.first_token_ms(row, uncached, now) < LEAST_LEAD_MS:
             # Waiting would take longer than the engine does.
             return False
-        if policy.delays.paces or not estimator.ready(row, now):
+        if policy.delays.paces:
+            return True
+        if estimator.workers == 1 and not self._waiting and estimator.joins_next_pass(row, uncached, LEAST_LEAD_MS):
+            # No other engine can come first, and no other pass would do better.
+            return False
+        if not estimator.ready(row, now):
             return True
         if self._waiting and (not self._planned or any(each.row == row for each in self._waiting.values())):
             return True
