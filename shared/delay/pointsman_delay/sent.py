@@ -59,9 +59,12 @@ class ReportedPass(NamedTuple):
     since: float
     """The last end of a pass that was reported before."""
     at: float
+    until: float
+    """Until when other first tokens of this pass may be reported."""
 
-    @property
-    def until(self) -> float:
-        """Until when other first tokens of this pass may be reported."""
-        passes = max(1.0, float(self.before[PREFILL] + self.features[PREFILL]))
-        return self.at + max(TOGETHER_MS, _TOGETHER_SHARE * (self.at - self.since) / passes)
+
+def report_pass(before: Floats, features: Floats, parts: list[PromptPart], since: float, at: float) -> ReportedPass:
+    """A pass, when the first of its first tokens is reported."""
+    passes = max(1.0, before.item(PREFILL) + features.item(PREFILL))
+    until = at + max(TOGETHER_MS, _TOGETHER_SHARE * (at - since) / passes)
+    return ReportedPass(before, features, parts, since, at, until)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pointsman_delay.formula import EngineFigures, new
 from pointsman_delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel, prompt_passes
-from pointsman_delay.sent import TOGETHER_MS, PromptPart, ReportedPass, Sent
+from pointsman_delay.sent import TOGETHER_MS, PromptPart, ReportedPass, Sent, report_pass
 from pointsman_plugins.scheduling.arrays import Floats
 
 _SPEED_AFTER: Final = 60
@@ -182,7 +182,7 @@ class EngineShadow:
                 self._since_step = _NOTHING
                 return
         self._learn_reported(now)
-        self._reported = ReportedPass(self._since_step, self._features, self._parts, since, now)
+        self._reported = report_pass(self._since_step, self._features, self._parts, since, now)
         self._since_step = _NOTHING
         self._in_step_at = now
 
@@ -195,7 +195,7 @@ class EngineShadow:
         if not any(part.request is request for part in self._overdue):
             return
         features = self._computed(self._overdue, self._features)
-        self._reported = ReportedPass(_NOTHING, features, self._overdue, since, now)
+        self._reported = report_pass(_NOTHING, features, self._overdue, since, now)
         self._overdue = []
         self._in_step_at = now
         if self.busy:
