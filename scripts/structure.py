@@ -32,7 +32,7 @@ CLASSES: Final = 6
 VARIADIC: Final = frozenset({"add_row", "attrgetter", "create_subprocess_exec"})
 """Functions of libraries that take any number of arguments of one meaning; the product's own are found."""
 
-CEILINGS: Final = {"pairs": 1, "calls": 0, "words": 37, "methods": 35}
+CEILINGS: Final = {"pairs": 1, "calls": 0, "words": 36, "methods": 35}
 """Of today. The aims are 25 pairs, 0 calls, 45 percent of one word and 40 methods."""
 
 _TYPED_COPY: Final = "pyright can't type the arguments of `msgspec.structs.replace`"

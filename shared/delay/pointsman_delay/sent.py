@@ -67,4 +67,4 @@ def report_pass(before: Floats, features: Floats, parts: list[PromptPart], since
     """A pass, when the first of its first tokens is reported."""
     passes = max(1.0, before.item(PREFILL) + features.item(PREFILL))
     until = at + max(TOGETHER_MS, _TOGETHER_SHARE * (at - since) / passes)
-    return ReportedPass(before, features, parts, since, at, until)
+    return ReportedPass(before, features, parts, since, at, until=until)
