@@ -71,7 +71,7 @@ class StoredFile(Message, frozen=True, kw_only=True):
     expires_ms: int | None = None
     """Unix milliseconds at which it is deleted; None: never."""
     complete: bool = always(True)
-    """Whether its content is written. Until then nobody sees it; should the writer die, it expires."""
+    """Whether its content is written. Clients don't see an incomplete file. It expires if its writer dies."""
 
 
 class FileChunk(Message, frozen=True, kw_only=True):

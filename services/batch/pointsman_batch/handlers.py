@@ -151,7 +151,7 @@ class Handlers:
 
     @asynccontextmanager
     async def _writing(self, sender: Sender, file: str | None = None) -> AsyncGenerator[FileWriter]:
-        """A writer of a file that nobody sees until a record with all of it is added. Raises TimeoutError after a
+        """A writer of a new file. Clients see the file once its complete record is added. Raises TimeoutError after a
         day."""
         writer = self._files.begin_file(file)
         try:

@@ -163,8 +163,8 @@ class PassModel:
             shrink = np.sqrt(np.minimum(1.0, _PRIOR_VARIANCE / variances))
             self._covariance = self._covariance * (shrink[:, None] * shrink)
         if self._believed >= _TRUST_AFTER and self.relative_error > _DISTRUST_ABOVE:
-            # A few misleading observations made it certain of what is wrong. From here it would take hundreds to learn
-            # otherwise; from new doubt it takes twenty.
+            # A few misleading observations have made the model certain of wrong coefficients. It needs hundreds of
+            # others to leave them with this small covariance, and about twenty with the prior's.
             self._covariance = np.diag(_PRIOR_VARIANCE)
             self._believed = 0
         self._unpack()

@@ -1,4 +1,4 @@
-"""`explain` says what was promised, predicted and got."""
+"""`explain` prints the promised, the predicted and the observed times of a service level."""
 
 from rich.text import Text
 
