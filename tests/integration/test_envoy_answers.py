@@ -20,6 +20,7 @@ from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage, 
 from pointsman_contracts.reply import ChosenEndpoint, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
+from pointsman_contracts.session import RequestSession
 from pointsman_core.config import EdgeSettings, EngineTls, load
 from pointsman_edge.deciding.policy import compile_policy
 from pointsman_edge.edge import Surroundings
@@ -86,7 +87,7 @@ class Setup:
         self.reviewers.say = FakeReviewers().say
         self.events.sent.clear()
         for provider in self.far.values():
-            provider.status, provider.breaks = 200, ""
+            provider.status, provider.breaks, provider.refuses = 200, "", lambda _: None
             provider.asked.clear()
         for engine in (self.first, self.second):
             engine.script = answer_at_once
@@ -111,7 +112,8 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
     far: dict[str, MockProvider] = {kind: MockProvider(kind) for kind in KINDS}
     for provider in far.values():
         await provider.__aenter__()
-    providers = {kind: {"kind": kind, "base_url": each.url, "credential": "env:FAR_KEY"} for kind, each in far.items()}
+    settled = {"credential": "env:FAR_KEY", "prompt_cache_key": True}
+    providers = {kind: {"kind": kind, "base_url": each.url, **settled} for kind, each in far.items()}
     models = {"models": ["llama-8b"]}
     compiled = compile_policy(load({"pools": {"llama-8b": models}, "providers": providers}), 1)
     settings = EppAdapterSettings.model_validate(
@@ -602,6 +604,24 @@ async def test_a_providers_error_is_rewritten_as_the_gateways_client_needs_it(
     assert answered == told, body
     assert json.loads(body)["error"]["message"]
     assert (await setup.completed()).status == told
+
+
+@each_way
+async def test_a_provider_gets_the_key_of_a_session_until_it_refuses_the_field(setup: Setup, door: str) -> None:
+    def refuse(document: dict[str, Any]) -> object:
+        named = "property 'prompt_cache_key' is unsupported"
+        return {"error": {"message": named}} if "prompt_cache_key" in document else None
+
+    setup.stages.changes = {**served_by("openai"), "session": RequestSession(id="s-1")}
+    statuses = [(await setup.ask(door, None, json.dumps(CHAT).encode()))[0]]
+    setup.far["openai"].refuses = refuse
+    statuses += [(await setup.ask(door, None, json.dumps(CHAT).encode()))[0] for _ in range(2)]
+    theirs = json.dumps(CHAT | {"prompt_cache_key": "theirs"}).encode()
+    statuses.append((await setup.ask(door, None, theirs))[0])
+    assert statuses == [200, 422, 200, 200]
+    first, second, third, last = [asked.body.get("prompt_cache_key") for asked in setup.far["openai"].asked]
+    assert (second, third, last) == (first, None, None)
+    assert first is not None
 
 
 @each_way

@@ -69,6 +69,7 @@ def configuration(engine: FakeEngine, providers: dict[str, MockProvider], keys: 
         name: {"kind": name, "base_url": provider.url, "credential": f"file:{keys / files[name]}"}
         for name, provider in providers.items()
     }
+    far["openai"]["prompt_cache_key"] = True
     far["bedrock"]["region"] = "eu-north-1"
     far["gone"] = {"kind": "openai", "base_url": nowhere}
     far["keyless"] = {"kind": "openai", "base_url": nowhere, "credential": "env:POINTSMAN_TEST_NO_SUCH_KEY"}
@@ -178,6 +179,16 @@ async def test_a_model_of_a_provider_is_served_by_its_name_without_any_selection
         assert [report.stage for report in decision.trail] == ["preprocessor", "profile-picker"]
         assert (completed.outcome, completed.worker, completed.model) == ("ok", decision.target.provider, model)
         assert [attempt.outcome for attempt in completed.attempts] == ["answered"]
+
+
+async def test_the_turns_of_a_session_have_one_cache_key_at_a_provider(world: World) -> None:
+    sessions = ({"x-session-id": "s-1"}, {"x-claude-code-session-id": "s-2"}, {"x-session-id": "s-1"}, dict[str, str]())
+    for headers in sessions:
+        assert await world.ask("gpt-large", **headers) == "Hello from far"
+    first, second, again, none = [each.body.get("prompt_cache_key") for each in world.providers["openai"].asked[-4:]]
+    assert first == again != second
+    assert None not in (first, second)
+    assert none is None
 
 
 @pytest.mark.requirement("S0-72")

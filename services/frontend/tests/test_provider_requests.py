@@ -9,6 +9,7 @@ import pytest
 from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.session import RequestSession
 from pointsman_testing import eventually
 from pointsman_testing.agent_forms import AgentForm, claude_code, codex
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
@@ -140,6 +141,68 @@ async def test_a_provider_that_is_said_to_refuse_a_field_never_gets_it(start_edg
         body = {"model": "large", "messages": [{"role": "user", "content": "x"}], "stream": True}
         assert (await send(edge, CHAT, body, {})).status == 200
     assert ["stream_options" in asked.body for asked in provider.asked] == [False]
+
+
+def refuses_hint(document: dict[str, Any]) -> object:
+    """In Groq's words."""
+    if "prompt_cache_key" not in document:
+        return None
+    return {"error": {"message": "property 'prompt_cache_key' is unsupported", "type": "invalid_request_error"}}
+
+
+async def test_a_hint_of_the_clients_is_left_out_once_a_provider_refuses_it(start_edge: StartEdge) -> None:
+    async with AsyncExitStack() as stack:
+        edge, provider = await start(stack, start_edge, "openai", {})
+        provider.refuses = refuses_hint
+        body = {"model": "large", "messages": [{"role": "user", "content": "x"}], "prompt_cache_key": "thread-1"}
+        assert (await send(edge, CHAT, body, {})).status == 200
+        assert await attempts(edge) == ["failed", "answered"]
+        assert (await send(edge, CHAT, body, {})).status == 200
+    assert [asked.body.get("prompt_cache_key") for asked in provider.asked] == ["thread-1", None, None]
+
+
+async def test_a_clients_bad_hint_takes_no_key_from_other_sessions(start_edge: StartEdge) -> None:
+    def refuse(document: dict[str, Any]) -> object:
+        if len(document.get("prompt_cache_key", "")) <= 64:
+            return None
+        return {"error": {"message": "Invalid 'prompt_cache_key': string too long. Expected at most 64."}}
+
+    async with AsyncExitStack() as stack:
+        edge, provider = await start(stack, start_edge, "openai", {"prompt_cache_key": True})
+        edge.stages.changes["session"] = RequestSession(id="s-1")
+        provider.refuses = refuse
+        body = {"model": "large", "messages": [{"role": "user", "content": "x"}]}
+        for sent in (body, {**body, "prompt_cache_key": "k" * 65}, body):
+            assert (await send(edge, CHAT, sent, {})).status == 200
+    first, long, without, last = [asked.body.get("prompt_cache_key") for asked in provider.asked]
+    assert (first, long, without, last) == (first, "k" * 65, None, first)
+    assert first is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "session", "own", "expected"),
+    [
+        ({"prompt_cache_key": True}, "s-1", None, "made"),
+        ({"prompt_cache_key": True}, "s-1", "theirs", "theirs"),
+        ({"prompt_cache_key": True}, None, None, None),
+        ({"prompt_cache_key": True, "omit_added": ["prompt_cache_key"]}, "s-1", None, None),
+        ({"prompt_cache_key": False}, "s-1", None, None),
+        ({}, "s-1", None, None),
+    ],
+)
+async def test_a_provider_gets_the_key_of_a_session_where_it_takes_one_and_the_client_sent_none(
+    start_edge: StartEdge, settings: dict[str, object], session: str | None, own: str | None, expected: str | None
+) -> None:
+    async with AsyncExitStack() as stack:
+        edge, provider = await start(stack, start_edge, "openai", settings)
+        edge.stages.changes["session"] = None if session is None else RequestSession(id=session)
+        body = {"model": "large", "messages": [{"role": "user", "content": "x"}]}
+        sent = body if own is None else {**body, "prompt_cache_key": own}
+        assert (await send(edge, CHAT, sent, {})).status == 200
+    key = provider.asked[0].body.get("prompt_cache_key")
+    assert session is None or session not in str(key)
+    assert ("made" if key and len(key) == 32 else key) == expected
+    assert provider.refused == []
 
 
 async def test_the_clients_own_mistake_is_the_clients_and_teaches_nothing(start_edge: StartEdge) -> None:

@@ -43,5 +43,7 @@ class ProviderKind:
     others. A `*` at the end matches every ending."""
     client_query: tuple[str, ...] = ()
     """Members of the client's query that it gets unless `client_query` lists others."""
+    keyed_apis: Callable[[Provider], frozenset[str]] = lambda _: frozenset()
+    """APIs in which the service is known to take `prompt_cache_key`."""
     cloud: Literal["aws", "google"] | None = None
     """The cloud whose accounts serve as credentials, or whose environment does where none is configured."""

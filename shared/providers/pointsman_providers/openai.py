@@ -33,11 +33,23 @@ _DIALECTS: Final = {
 QwenLM/qwen-code #3304)."""
 
 
+_KEYED: Final = {
+    "api.openai.com": frozenset({CHAT.name, RESPONSES.name}),
+    "api.mistral.ai": frozenset({CHAT.name}),
+    "api.x.ai": frozenset({RESPONSES.name}),
+}
+"""Documented to take `prompt_cache_key`. Groq and Cerebras refuse requests that have it (zed-industries/zed #36215),
+and so do models of Azure that aren't OpenAI's (vectorize-io/hindsight #3518)."""
+
+
+def _host(provider: Provider) -> str:
+    return urlsplit(provider.base_url or _URL).hostname or ""
+
+
 def dialect_of(provider: Provider, dialect: ChatDialect | None = None) -> ChatDialect:
     """The messages that a provider takes. `dialect`: of its kind; None: by its host."""
     if dialect is None:
-        host = urlsplit(provider.base_url or _URL).hostname or ""
-        dialect = _DIALECTS.get(host, LENIENT)
+        dialect = _DIALECTS.get(_host(provider), LENIENT)
     strict, ids = provider.strict_messages, provider.tool_call_ids
     return dialect._replace(
         strict=dialect.strict if strict is None else strict, ids=dialect.ids if ids is None else ids
@@ -87,4 +99,5 @@ KIND: Final = ProviderKind(
     lambda provider: OpenAI(dialect_of(provider)),
     lambda _: _URL,
     client_headers=("openai-beta", *REQUEST, *SESSION),
+    keyed_apis=lambda provider: _KEYED.get(_host(provider), frozenset()),
 )

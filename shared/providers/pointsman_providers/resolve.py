@@ -1,7 +1,9 @@
 """The provider of a model (S0-64): its endpoint, its format and the reference to its credential."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from pointsman_apis.chat import CHAT
+from pointsman_apis.responses import RESPONSES
 from pointsman_core.config import Config, ConfigError, Provider
 from pointsman_core.header_names import MIRRORED
 from pointsman_core.plugins import unknown
@@ -9,6 +11,9 @@ from pointsman_providers.client_parts import ClientParts
 from pointsman_providers.exchange import Format
 from pointsman_providers.kind import ProviderKind
 from pointsman_providers.kinds import KINDS
+
+_KEYABLE: Final = frozenset({CHAT.name, RESPONSES.name})
+"""APIs that have the field."""
 
 
 class Resolved(NamedTuple):
@@ -24,6 +29,8 @@ class Resolved(NamedTuple):
     settings: Provider
     client: ClientParts
     """The parts of a client's request that go on to it, besides the body."""
+    keyed_apis: frozenset[str]
+    """APIs in which its requests get the `prompt_cache_key` of their session."""
 
 
 def check(config: Config) -> None:
@@ -61,4 +68,11 @@ def _resolved(name: str, provider: Provider) -> Resolved:
         credential=provider.credential,
         settings=provider,
         client=client,
+        keyed_apis=_keyed_apis(kind, provider),
     )
+
+
+def _keyed_apis(kind: ProviderKind, provider: Provider) -> frozenset[str]:
+    if provider.prompt_cache_key is None:
+        return kind.keyed_apis(provider)
+    return _KEYABLE if provider.prompt_cache_key else frozenset()

@@ -11,6 +11,8 @@ from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
 from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.sending.added_fields import named_hints
+from pointsman_edge.sending.cache_key import session_key
 from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.provider_book import OMIT_HINT, ProviderBook, ProviderRequestParts
 from pointsman_edge.telling.request_record import RequestRecord
@@ -39,7 +41,7 @@ class ProviderRequest(NamedTuple):
     model: str
     call: ProviderCall
     edits: Sequence[BodyEdit]
-    """The decision's edits."""
+    """The decision's edits, and those of this provider."""
 
 
 class ProviderRequests:
@@ -86,19 +88,26 @@ class ProviderRequests:
             headers=edited_headers(list(headers), decision.headers),
             query=dict(head.headers).get(b":path", b"").partition(b"?")[2],
             traceparent=record.traceparent,
-        )
+            session_key=session_key(decision.session, decision.identity),
+        ).with_cache_key(provider)
         # A request that must change is refused for that also during a pause.
         call = provider.format.translate_request(self._book.build_question(provider, asking))
         refusal = self._book.pauses.refusal_for(provider.name, target.model, time.monotonic())
         if refusal is not None:
             raise refusal
-        return ProviderRequest(provider, target.model, call, decision.body)
+        return ProviderRequest(provider, target.model, call, asking.edits)
 
     def record_refusal(self, sent: ProviderRequest, error: bytes) -> None:
-        """The provider refused the request by this document. A field that the gateway added, and that the document
-        names, isn't sent to it again. Envoy has sent this request, so that it can't be sent once more."""
+        """The provider refused the request by this document. A field that the gateway added, or a client's hint, isn't
+        sent to it again where the document names it. Envoy has sent this request, so that it can't be sent once
+        more."""
         added = self._book.added
         fields = [edit.field for edit in sent.edits if edit.unasked and edit.field.encode() in error]
+        fields += [
+            hint
+            for hint in named_hints(error)
+            if hint not in fields and not added.has_taken(sent.provider, sent.model, hint)
+        ]
         if fields:
             added.record_refusal(sent.provider, sent.model, fields, time.monotonic())
             _log.warning(

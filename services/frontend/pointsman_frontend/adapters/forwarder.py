@@ -11,6 +11,7 @@ from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
+from pointsman_edge.sending.cache_key import session_key
 from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.moving_on import (
     BLAMELESS,
@@ -240,6 +241,7 @@ class Forwarder:
                         headers=request.headers,
                         query=request.query,
                         traceparent=span.traceparent,
+                        session_key=session_key(decision.session, decision.identity),
                     ),
                     request.thinking,
                 )

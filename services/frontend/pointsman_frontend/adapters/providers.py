@@ -38,6 +38,7 @@ class Providers:
         provider = self._book.find_provider(record.policy, target.provider)
         if provider is None:
             raise EndpointFailed("refused", "this revision of the configuration doesn't have the provider")
+        asking = asking.with_cache_key(provider)
         question = self._book.build_question(provider, asking)
         try:
             call = provider.format.translate_request(question)

@@ -50,9 +50,16 @@ class Provider(Section):
     matches every ending. A client's credential never goes on."""
     client_query: tuple[PassableMember, ...] | None = None
     """Members of the client's query that go on to the provider; default: those of its kind."""
-    omit_added: tuple[Literal["stream_options"], ...] = ()
-    """Fields that the gateway adds to requests and this provider refuses. An edge finds out by itself, at the price of
-    one refused request; behind Envoy the client gets that refusal."""
+    omit_added: tuple[
+        Literal["stream_options", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"], ...
+    ] = ()
+    """Fields without effect on the answer that this provider refuses, whether the gateway adds them or the client sends
+    them. An edge finds out by itself, at the price of one refused request; behind Envoy the client gets that
+    refusal."""
+    prompt_cache_key: bool | None = None
+    """Whether requests of a session get a `prompt_cache_key`, a hash of its name, so that the provider finds the cached
+    prompt; a client's own stays. Default: at the services of OpenAI, Mistral and xAI, in the APIs documented to take
+    it."""
     strict_messages: bool | None = None
     """Whether the provider refuses members of messages that OpenAI's API doesn't have, e.g. another model's
     `reasoning_content`, so that they are left out. Default: at the services of OpenAI, Azure, Google, Groq and

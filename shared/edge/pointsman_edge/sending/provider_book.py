@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_core.config import Config
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing, Credentials
 from pointsman_edge.deciding.policy import EdgePolicy
-from pointsman_edge.sending.added_fields import AddedFields
+from pointsman_edge.sending.added_fields import AddedFields, named_hints, removals
+from pointsman_edge.sending.cache_key import add_key
 from pointsman_edge.sending.provider_pauses import ProviderPauses
 from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_providers.exchange import ProviderCall, ProviderQuestion
@@ -46,6 +47,14 @@ class ProviderRequestParts(NamedTuple):
     query: bytes
     """The client's, without a question mark."""
     traceparent: str | None
+    session_key: str
+    """As of `cache_key.session_key`."""
+
+    def with_cache_key(self, provider: Resolved) -> Self:
+        """With the key of its session where the provider takes one."""
+        if self.api not in provider.keyed_apis:
+            return self
+        return self._replace(edits=add_key(self.edits, self.session_key, self.body))
 
 
 class SecondTry(NamedTuple):
@@ -102,15 +111,19 @@ class ProviderBook:
         error: bytes,
     ) -> SecondTry | None:
         """The request for a provider that refused it for a reason that isn't the client's: a field that the gateway
-        added, or a history that another model made. None: no such reason is known. `error`: the document."""
+        added, a hint of the client's that other services take, or a history that another model made. None: no such
+        reason is known. `error`: the document."""
         if status not in _CLIENTS:
             return None
         model, edits = asking.target.model, self._kept(provider, asking)
         fields = self.added.suspect_fields(provider, model, edits, error)
+        hints = [hint for hint in named_hints(error) if hint not in fields and f'"{hint}"'.encode() in question.body]
         other: ProviderQuestion | None = None
-        if fields:
+        if fields or hints:
             edits = [edit for edit in edits if not (edit.unasked and edit.field in fields)]
-            other = self.build_question(provider, asking._replace(edits=edits))
+            other = self.build_question(provider, asking._replace(edits=[*edits, *removals(hints)]))
+            # A service that takes a field has refused this client's value.
+            fields += [hint for hint in hints if not self.added.has_taken(provider, model, hint)]
         if not any(field.encode() in error for field in fields):
             repaired = provider.format.repair_question(other or question, error)
             fields = fields if repaired is None else []
