@@ -20,7 +20,7 @@ class KeyOwner(Message, frozen=True, kw_only=True):
     plan: str = always("")
     scopes: tuple[str, ...] = always(())
     models: tuple[str, ...] | None = None
-    """Names, patterns (`llama-*`) or `group:<group>`; None: all."""
+    """Names, patterns (`llama-*`), `group:<group>` or `alias:<name>`; None: all."""
     priority: int = always(0)
     """The highest priority that its requests may hint at, 0 to 1000."""
     limits: dict[str, str | float] = field(default_factory=dict[str, str | float])

@@ -198,6 +198,37 @@ async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(p
     await apply(policed, EXAMPLE)
 
 
+async def test_a_key_for_an_alias_is_served_the_model_behind_it_and_refused_the_model(
+    policed: Stack, tmp_path: Path
+) -> None:
+    changed = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    uses = [use if isinstance(use, str) else use["use"] for use in changed["preprocessing"]]
+    changed["preprocessing"].insert(uses.index("api-key-auth") + 1, STORED)
+    changed["rewrites"] = [{"match": "prod", "to": "llama-70b"}]
+    with_alias = tmp_path / "alias.yaml"
+    with_alias.write_text(yaml.safe_dump(changed), encoding="utf-8")
+    await apply(policed, with_alias)
+    record = ApiKey(tenant="acme", id="for-prod", scopes=("inference",), models=("alias:prod",))
+    key, digest, _ = api_keys.made(record)
+    async with stored_keys.opened(policed.nats.url) as keys:
+        await keys.store_key(digest, record)
+
+    async def served() -> bool:
+        status, document, _ = await ask(policed, key, "prod")
+        return (status, document.get("model")) == (200, "prod")
+
+    await eventually(lambda: asyncio.ensure_future(served()))
+    for model in ("llama-70b", "llama-8b"):
+        status, document, _ = await ask(policed, key, model)
+        assert (status, document["error"]["code"]) == (403, "model_not_allowed")
+    listing = {"x-api-key": key}
+    async with aiohttp.ClientSession() as http, http.get(f"{policed.door}/v1/models", headers=listing) as answer:
+        assert [model["id"] for model in (await answer.json())["data"]] == ["prod"]
+    async with stored_keys.opened(policed.nats.url) as keys:
+        assert await keys.revoke_keys("for-prod") == 1
+    await apply(policed, EXAMPLE)
+
+
 @pytest.mark.requirement("PRIVACY-1")
 async def test_a_valid_key_is_found_in_no_message_but_the_first_and_in_no_log_or_metric(
     policed: Stack, wire: Wire

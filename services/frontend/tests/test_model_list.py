@@ -44,6 +44,8 @@ def allowing(models: bytes) -> Callable[[PreprocessRequest], Answer]:
         (b'["small"]', ["small", "gpt-small"]),
         (b'["group:own"]', ["small", "gpt-small"]),
         (b'["l*"]', ["large", "gpt-large"]),
+        (b'["alias:gpt-l*"]', ["gpt-large"]),
+        (b'["alias:small"]', []),
         (b"[]", []),
     ],
 )

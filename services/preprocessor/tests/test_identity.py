@@ -20,6 +20,7 @@ from pointsman_apis.requests import parse
 from pointsman_contracts.batch import KEY_REVOKED
 from pointsman_contracts.journey import StageReport
 from pointsman_core.config import ConfigError, load
+from pointsman_core.permission import allowed_models, may_use
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports
 from pointsman_preprocessor.configuration import check, compile_pipeline
@@ -125,6 +126,45 @@ def test_a_key_is_known_by_its_hash_in_whatever_header_its_client_sends_it(heade
     assert incoming.verdicts[0].note == "key laptop, tenant acme"
     journey = depart(incoming, describe(incoming, (64,)), StageReport(stage="preprocessor", instance="i"))
     assert CANARY.encode() not in journey.encode()
+
+
+ALIASES: Final[dict[str, object]] = {
+    "pools": {"p": {"models": ["a", "b", "c", "d"]}},
+    "models": {"a": {"pool": "p", "fallbacks": ["b"]}, "b": {"pool": "p"}, "c": {"pool": "p"}, "d": {"pool": "p"}},
+    "selectors": {"best": {"models": ["a", "b"]}},
+    "rewrites": [{"match": "prod", "to": "a"}, {"match": "team-*", "to": "c"}, {"match": "smart", "to": "auto"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("models", "asked", "served"),
+    [
+        (["alias:prod"], "prod", {"a", "b"}),
+        (["alias:prod"], "a", set[str]()),
+        (["alias:prod"], "team-1", set[str]()),
+        (["alias:a"], "a", set[str]()),
+        (["prod"], "prod", set[str]()),
+        (["alias:team-*", "d"], "team-1", {"c", "d"}),
+        (["alias:smart"], "smart", {"a", "b", "c", "d"}),
+        (["alias:smart"], "auto", set[str]()),
+        (["alias:*"], "prod", {"a", "b"}),
+        (None, "prod", {"a", "b", "c", "d"}),
+    ],
+)
+def test_a_key_for_an_alias_has_the_models_behind_it_in_requests_for_the_alias_alone(
+    models: list[str] | None, asked: str, served: set[str]
+) -> None:
+    key = {"sha256": hashed(CANARY), "id": "laptop", "tenant": "acme"} | ({} if models is None else {"models": models})
+    envelope = builders.preprocess_request(path="/v1/completions", headers={"x-api-key": CANARY}, received_ms=NOW_MS)
+    body = parse(envelope.path, orjson.dumps({"model": asked, "prompt": "hi"}))
+    incoming = Incoming(envelope, body, read_headers(envelope.headers))
+    chain = [{"use": "api-key-auth", "keys": [key]}]
+    # The identity of a key is shared by its requests: the second one is to see nothing of the first.
+    pipeline = compile_pipeline(load(ALIASES | {"preprocessing": chain}))
+    for each in (incoming, Incoming(envelope, body, read_headers(envelope.headers))):
+        assert pipeline.run(each) is None
+        allowed = allowed_models(each.attributes)
+        assert {name for name in ("a", "b", "c", "d") if may_use(allowed, name)} == served
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,12 @@ def test_an_unknown_model_is_answered_with_the_allowed_ones_alone(routing: Routi
     assert "Known models: small." in caught.value.message
 
 
+def test_an_unknown_model_is_answered_with_the_allowed_aliases(routing: Routing) -> None:
+    with pytest.raises(Refusal) as caught:
+        routing.find_serving("larg", PoolStates(), None, ["alias:gpt-*", "alias:small"])
+    assert "Known models: gpt-4o." in caught.value.message
+
+
 @pytest.mark.parametrize(
     ("attributes", "model", "may"),
     [

@@ -13,10 +13,12 @@ IDENTITY: Final = "identity"
 """Name of the request attribute that identifies the sender."""
 NOT_ALLOWED: Final = "model_not_allowed"
 _GROUP: Final = "group:"
+_ALIAS: Final = "alias:"
 
 
 def allowed_models(attributes: Mapping[str, JsonValue]) -> Sequence[str] | None:
-    """Names, patterns (`llama-*`) and `group:<group>` that the identity may use; None when it may use all."""
+    """Names, patterns (`llama-*`), `group:<group>` and `alias:<name>` that the identity may use; None when it may use
+    all."""
     identity = attributes.get(IDENTITY)
     models = identity.get("models") if isinstance(identity, dict) else None
     if models is None:
@@ -32,6 +34,11 @@ def may_use(allowed: Sequence[str] | None, model: str, groups: Collection[str] =
         entry.removeprefix(_GROUP) in groups if entry.startswith(_GROUP) else fnmatchcase(model, entry)
         for entry in allowed
     )
+
+
+def may_ask(allowed: Sequence[str], alias: str) -> bool:
+    """Whether a request for this name may have any model that a rewrite gives it (`alias:<name>` or a pattern)."""
+    return any(entry.startswith(_ALIAS) and fnmatchcase(alias, entry.removeprefix(_ALIAS)) for entry in allowed)
 
 
 def not_allowed(asked: str) -> Refusal:

@@ -1,7 +1,11 @@
-"""Requires an identity, after the processors that may find one."""
+"""Requires an identity, after the processors that may find one, and opens the models of an alias to it."""
 
 from typing import Final
 
+from pydantic import JsonValue
+
+from pointsman_core.config import AUTO, Config
+from pointsman_core.permission import allowed_models, may_ask
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
@@ -19,11 +23,15 @@ class Admission(RequestProcessor):
     type_name = NAME
     consumes = (IDENTITY,)
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__(NAME, Params(), {})
+        self._fallbacks = {name: model.fallbacks for name, model in config.models.items()}
 
     def process(self, incoming: Incoming) -> None:
-        if incoming.read(IDENTITY) is not None:
+        identity = incoming.read(IDENTITY)
+        if identity is not None:
+            if incoming.rule is not None:
+                self._open_alias(incoming, identity)
             return
         if any(incoming.envelope.headers.get(name) for name in (*CREDENTIAL_HEADERS, *incoming.credentials)):
             bare = not incoming.envelope.headers.get("authorization", "Bearer ").lower().startswith("bearer ")
@@ -35,6 +43,17 @@ class Admission(RequestProcessor):
             "The request carries no credential; send an API key or a token as `Authorization: Bearer …`.",
             code="missing_api_key",
         )
+
+    def _open_alias(self, incoming: Incoming, identity: dict[str, JsonValue]) -> None:
+        """Allow the model that a rewrite gave, and its fallbacks, where the identity may ask for the alias. Where a
+        selector chooses the model, it chooses among all."""
+        allowed = allowed_models(incoming.attributes)
+        if allowed is None or not may_ask(allowed, incoming.body.model):
+            return
+        model = incoming.model
+        chosen = model.partition("/")[0] == AUTO
+        opened: JsonValue = None if chosen else [*allowed, model, *self._fallbacks.get(model, ())]
+        incoming.write(IDENTITY, {**identity, "models": opened})
 
 
 def unauthorized(incoming: Incoming, message: str, code: str = "invalid_api_key") -> Refusal:

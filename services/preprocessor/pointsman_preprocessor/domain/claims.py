@@ -19,7 +19,8 @@ class ClaimNames(Params):
     scopes: str = Field(default="scope", min_length=1)
     """A list, or a text with spaces between them."""
     models: str = Field(default="models", min_length=1)
-    """A list of names, patterns (`llama-*`) or `group:<group>`. Without the claim all models may be used."""
+    """A list of names, patterns (`llama-*`), `group:<group>` or `alias:<name>`. Without the claim all models may be
+    used."""
     priority: str = Field(default="priority", min_length=1)
     """An integer from 0 to 1000: the highest priority that requests may hint at."""
     limits: str = Field(default="limits", min_length=1)

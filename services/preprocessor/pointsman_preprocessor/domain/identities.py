@@ -25,7 +25,7 @@ class SenderPermissions(Params):
     plan: str = ""
     scopes: tuple[str, ...] = ()
     models: tuple[str, ...] | None = None
-    """Names, patterns (`llama-*`) or `group:<group>`; default: all."""
+    """Names, patterns (`llama-*`), `group:<group>` or `alias:<name>`; default: all."""
     priority: int = Field(default=0, ge=0, le=HIGHEST_PRIORITY)
     """The highest priority that requests may hint at (`nvext.agent_hints.priority`)."""
 

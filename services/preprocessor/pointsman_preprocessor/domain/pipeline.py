@@ -175,7 +175,7 @@ def _steps(config: Config, types: Registry[RequestProcessor], ports: Ports) -> l
     if admission is not None:
         # A processor in shadow rejects no request.
         shadow = all(step.shadow for step in steps if step.processor.authenticates)
-        steps.insert(admission, Step(Admission(), shadow))
+        steps.insert(admission, Step(Admission(config), shadow))
     return steps
 
 

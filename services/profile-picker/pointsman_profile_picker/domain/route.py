@@ -7,7 +7,7 @@ from pointsman_contracts.identity import IDENTITY, LEVEL
 from pointsman_contracts.journey import FactsChanges, Journey, RequestFacts, Stage, Target
 from pointsman_contracts.message import read_fields
 from pointsman_core.config import Config, active, response_entry, stage_entry
-from pointsman_core.permission import may_use, not_allowed
+from pointsman_core.permission import may_ask, may_use, not_allowed
 from pointsman_core.refusal import Refusal
 from pointsman_core.service_level import facts_of_level
 from pointsman_core.unknown_model import unknown_model
@@ -184,5 +184,9 @@ class Routing:
         known = list(dict.fromkeys((*self._targets, *self._aliases, *pools.models(self._open_pools))))
         if allowed is not None:
             # The error doesn't name models that the identity may not use.
-            known = [name for name in known if self._allows(allowed, name)]
+            known = [
+                name
+                for name in known
+                if self._allows(allowed, name) or (name in self._aliases and may_ask(allowed, name))
+            ]
         return unknown_model(model, known)

@@ -10,7 +10,7 @@ from pointsman_contracts.journey import HeaderEdit, PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.config import AUTO, Config, identifies
-from pointsman_core.permission import may_use
+from pointsman_core.permission import may_ask, may_use
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.decider import Decider, StagesMissing, refusal_of
 from pointsman_edge.deciding.policy import EdgePolicy
@@ -106,8 +106,10 @@ class ModelCatalogue:
 def _may_name(config: Config, allowed: Sequence[str], name: str) -> bool:
     if may_use(allowed, name, _groups(config, name)):
         return True
-    # A rewritten name is allowed if one of its targets is.
     targets = [target for rewrite in config.rewrites if name in rewrite.match for target in rewrite.to]
+    if targets and may_ask(allowed, name):
+        return True
+    # A rewritten name is allowed if one of its targets is.
     return any(may_use(allowed, target, _groups(config, target)) for target in targets)
 
 
