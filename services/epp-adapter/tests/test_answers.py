@@ -413,10 +413,12 @@ async def test_a_refusal_by_another_filter_of_envoys_passes_as_it_is_and_no_engi
     assert (await exchange.reply()).metadata["pointsman"]["worker"] == "worker-1"
 
 
-async def before_a_provider(start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch) -> PickerUnderTest:
+async def before_a_provider(
+    start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch, credential: str | list[str] = "env:FAR_KEY"
+) -> PickerUnderTest:
     """A picker whose requests go to a provider."""
     monkeypatch.setenv("FAR_KEY", "canary-key")
-    far = {"kind": "openai", "base_url": "https://far.example", "credential": "env:FAR_KEY"}
+    far = {"kind": "openai", "base_url": "https://far.example", "credential": credential}
     picker = await start_picker(config={"providers": {"far": far}}, providers=True)
     target = Target(model="far-model", provider="far")
     picker.stages.changes = {"target": target, "endpoints": (ChosenEndpoint(worker="far", url=""),)}
@@ -434,6 +436,32 @@ async def test_a_provider_that_answers_nothing_has_failed(
     assert (refused.kind, refused.status) == ("immediate_response", 502)
     (done,) = await picker.completed()
     assert (done.outcome, done.status) == ("cut_off", 502)
+
+
+async def test_the_next_request_goes_with_another_credential_once_the_limit_of_one_is_reached(
+    start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_KEY", "canary-other")
+    picker = await before_a_provider(start_picker, monkeypatch, ["env:FAR_KEY", "env:OTHER_KEY"])
+    used: list[str] = []
+    statuses: list[tuple[int | None, str | None]] = []
+    for number in range(3):
+        exchange = picker.client.open()
+        await exchange.request(modes=(BUFFERED, BUFFERED), headers={"x-request-id": f"r-{number}"})
+        await exchange.reply()
+        await exchange.body(BODY)
+        reply = await exchange.reply()
+        if reply.kind != "immediate_response":
+            used.append(reply.set["authorization"])
+            await exchange.response(429, headers={"retry-after": "30"}, end=True)
+            reply = await exchange.reply()
+        statuses.append((reply.status, reply.set.get("retry-after")))
+        await exchange.done()
+    assert sorted(used) == ["Bearer canary-key", "Bearer canary-other"]
+    # A client needn't wait for another credential.
+    assert statuses[0] == (429, "1")
+    assert statuses[2][0] == 429
+    assert 25 <= int(statuses[2][1] or 0) <= 30
 
 
 @pytest.mark.parametrize(("headers", "piece"), [(STREAM, EVENT + USAGE), ({}, ANSWER)], ids=["a stream", "a document"])

@@ -1,5 +1,6 @@
 """The parts of a client's request that a provider gets, and requests that it refuses for no fault of the client's."""
 
+import itertools
 import json
 from contextlib import AsyncExitStack
 from typing import Any, cast
@@ -8,8 +9,12 @@ import pytest
 
 from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.reply import ChosenEndpoint
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import Attempt, ResponseCompleted
 from pointsman_contracts.session import RequestSession
+from pointsman_core.config import load
+from pointsman_edge.credentials.provider_keys import ProviderKeys
+from pointsman_edge.sending.cache_key import session_key
+from pointsman_providers.resolve import resolve
 from pointsman_testing import eventually
 from pointsman_testing.agent_forms import AgentForm, claude_code, codex
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
@@ -177,6 +182,81 @@ async def test_a_clients_bad_hint_takes_no_key_from_other_sessions(start_edge: S
     first, long, without, last = [asked.body.get("prompt_cache_key") for asked in provider.asked]
     assert (first, long, without, last) == (first, "k" * 65, None, first)
     assert first is not None
+
+
+KEYS = ("env:TEST_PROVIDER_KEY", "env:TEST_OTHER_KEY")
+OTHER = "canary-other"
+
+
+def limited(attempt: Attempt) -> bool:
+    return attempt.limited_until_ms is not None
+
+
+def keys_asked(provider: MockProvider) -> list[str]:
+    return [asked.headers["authorization"].removeprefix("Bearer ") for asked in provider.asked]
+
+
+async def with_two_keys(
+    stack: AsyncExitStack, start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, other: str = OTHER
+) -> tuple[EdgeUnderTest, MockProvider, dict[str, Any]]:
+    """An edge whose provider has two credentials, and a request of a session that goes with `other` first."""
+    monkeypatch.setenv("TEST_OTHER_KEY", other)
+    edge, provider = await start(stack, start_edge, "openai", {"credential": list(KEYS)})
+    found = resolve(load({"providers": {"far": {"kind": "openai", "credential": list(KEYS)}}}))["far"]
+    names = (f"s-{number}" for number in itertools.count())
+    chosen = (
+        name
+        for name in names
+        if ProviderKeys().choose_key(found, "model-1", session_key(RequestSession(id=name), None), 0.0).credential
+        == KEYS[1]
+    )
+    edge.stages.changes["session"] = RequestSession(id=next(chosen))
+    return edge, provider, {"model": "large", "messages": [{"role": "user", "content": "x"}]}
+
+
+async def test_a_request_goes_on_with_another_credential_where_the_limit_of_one_is_reached(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        edge, provider, body = await with_two_keys(stack, start_edge, monkeypatch)
+        provider.limited[OTHER] = {"retry-after": "30"}
+        for _ in range(3):
+            assert (await send(edge, CHAT, body, {})).status == 200
+        await eventually(lambda: len(edge.events.of(ResponseCompleted)) == 3)
+    assert keys_asked(provider) == [OTHER, "canary-key", "canary-key", "canary-key"]
+    first, *_ = edge.events.of(ResponseCompleted)
+    assert [attempt.outcome for attempt in first.attempts] == ["limited", "answered"]
+    assert "env:TEST_OTHER_KEY" in first.attempts[0].reason
+    # The provider as a whole has asked for no pause.
+    assert not [attempt for each in edge.events.of(ResponseCompleted) for attempt in each.attempts if limited(attempt)]
+    assert OTHER not in str(edge.events.of(ResponseCompleted))
+
+
+@pytest.mark.parametrize("secret", ["canary-revoked", ""])
+async def test_a_credential_that_is_revoked_or_missing_fails_no_request(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        edge, provider, body = await with_two_keys(stack, start_edge, monkeypatch, secret)
+        for _ in range(3):
+            assert (await send(edge, CHAT, body, {})).status == 200
+    assert keys_asked(provider) == ([secret] if secret else []) + ["canary-key"] * 3
+
+
+async def test_a_client_is_asked_to_wait_until_the_first_credential_is_free(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        edge, provider, body = await with_two_keys(stack, start_edge, monkeypatch)
+        provider.limited |= {OTHER: {"retry-after": "300"}, "canary-key": {"retry-after": "30"}}
+        answers = [await send(edge, CHAT, body, {}) for _ in range(2)]
+        await eventually(lambda: len(edge.events.of(ResponseCompleted)) == 2)
+    assert [answer.status for answer in answers] == [429, 429]
+    assert all(25 <= int(answer.header("retry-after") or 0) <= 30 for answer in answers)
+    assert keys_asked(provider) == [OTHER, "canary-key"]
+    # This is the pause of the provider as a whole.
+    told = [[limited(attempt) for attempt in each.attempts] for each in edge.events.of(ResponseCompleted)]
+    assert told == [[False, False, True], [True]]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ class Resolved(NamedTuple):
     format: Format
     credential: str | None
     """`env:NAME` or `file:PATH`; None leaves it to the cloud's own chain, or needs none."""
+    credentials: tuple[str, ...]
+    """All of them, where a request goes with one of several."""
     settings: Provider
     client: ClientParts
     """The parts of a client's request that go on to it, besides the body."""
@@ -60,12 +62,15 @@ def _resolved(name: str, provider: Provider) -> Resolved:
     headers = kind.client_headers if provider.client_headers is None else provider.client_headers
     query = kind.client_query if provider.client_query is None else provider.client_query
     client = ClientParts((*headers, MIRRORED), query)
+    credential = provider.credential
+    credentials = (credential,) if isinstance(credential, str) else credential or ()
     return Resolved(
         name=name,
         kind=kind,
         url=url.rstrip("/"),
         format=kind.format(provider),
-        credential=provider.credential,
+        credential=next(iter(credentials), None),
+        credentials=credentials,
         settings=provider,
         client=client,
         keyed_apis=_keyed_apis(kind, provider),

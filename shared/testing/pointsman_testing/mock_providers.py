@@ -41,6 +41,8 @@ class MockProvider:
     """See `kind` in the configuration."""
     key: str = "canary-key"
     """The secret that it accepts."""
+    limited: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """Further secrets (of kinds that take them as bearers), whose limit is reached, with the headers of their 429."""
     status: int = 200
     """Another one is answered with an error of this kind of provider."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
@@ -96,6 +98,9 @@ class MockProvider:
         document = await request.json()
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.asked.append(Asked(request.raw_path, headers, document))
+        limit = self.limited.get(headers.get("authorization", "").removeprefix("Bearer "))
+        if limit is not None:
+            return web.json_response({"error": {"message": "Rate limit reached"}}, status=429, headers=limit)
         if not self._is_known(request, await request.read()):
             return web.json_response({"error": {"message": f"Bad key {self.key}"}}, status=401)
         wrong = [] if self.lenient else problems(self.kind, request.raw_path, headers, document)

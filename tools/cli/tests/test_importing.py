@@ -106,6 +106,25 @@ def test_a_litellm_proxy_becomes_pools_providers_weights_and_budgets() -> None:
     }
 
 
+def test_deployments_that_differ_by_their_key_are_one_provider_with_all_keys() -> None:
+    deployment = "  - {model_name: NAME, litellm_params: {model: openai/gpt-5, api_key: os.environ/KEY}}"
+    lines = [("big", "A"), ("big", "B"), ("big", "C"), ("small", "A"), ("mid", "B"), ("mid", "C")]
+    text = "\n".join(["model_list:", *(deployment.replace("NAME", name).replace("KEY", key) for name, key in lines)])
+    made = litellm.read(text, "config.yaml")
+    assert made.document["models"] == {
+        "big": {"provider": "openai-keys", "served_as": "gpt-5"},
+        "mid": {"provider": "openai-2-keys", "served_as": "gpt-5"},
+        "small": {"provider": "openai", "served_as": "gpt-5"},
+    }
+    assert made.document["providers"] == {
+        "openai-keys": {"kind": "openai", "credential": ["env:A", "env:B", "env:C"]},
+        "openai-2-keys": {"kind": "openai", "credential": ["env:B", "env:C"]},
+        "openai": {"kind": "openai", "credential": "env:A"},
+    }
+    assert "rewrites" not in made.document
+    load(made.document)
+
+
 def test_the_key_of_an_engine_is_neither_copied_nor_dropped_in_silence() -> None:
     proxy = """
 model_list:

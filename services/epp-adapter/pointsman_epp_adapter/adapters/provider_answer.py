@@ -4,6 +4,7 @@ import time
 from typing import Final
 
 from pointsman_core.refusal import Refusal
+from pointsman_edge.credentials.provider_keys import LEAST_S, is_of_credential, limits_of_all
 from pointsman_edge.reviewing.answer_review import AnswerReview
 from pointsman_edge.sending.encoded_answer import ENCODINGS, AnswerDecoder, BadEncoding
 from pointsman_edge.sending.model_name import chosen_model
@@ -85,10 +86,11 @@ class ProviderAnswer(AwaitedAnswer):
         outcome = self._failed or ("cut_off" if record.outcome == "client_gone" else "answered")
         took_s = time.monotonic() - self._sent_at
         record.record_attempt(self._provider.name, outcome, self._status or None, took_s)
-        pause = self._told.retry_after_s
+        told = limits_of_all(self._provider, self._told)
         if outcome != "cut_off":
-            self._envoy.providers.record_answer(self._sent, self._answered, pause)
-        record.limited(None if pause is None else round((time.time() + pause) * 1000), self._told.remaining)
+            told = self._envoy.providers.record_answer(self._sent, self._answered, self._told)
+        pause = told.retry_after_s
+        record.limited(None if pause is None else round((time.time() + pause) * 1000), told.remaining)
 
     async def _head(self, head: ResponseHead, stream: Stream) -> None:
         named = {name.decode("ascii", "replace"): value.decode("latin-1") for name, value in head.headers}
@@ -222,6 +224,9 @@ class ProviderAnswer(AwaitedAnswer):
         self._answered = error.status
         self._told = limits(error.status, self._named, time.time(), self._provider.settings.max_pause, error)
         refusal = explained_answer(self._provider.name, error, self._told.retry_after_s)
+        if refusal.retry_after_s is not None and is_of_credential(self._provider, error.status):
+            # The next request goes with another one.
+            refusal.retry_after_s = LEAST_S
         self._envoy.providers.conceal_secret(self._provider, refusal)
         return self._refused(attempt_outcome(error.status), refusal)
 

@@ -10,6 +10,7 @@ from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
+from pointsman_edge.credentials.provider_keys import is_of_credential
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.sending.added_fields import named_hints
 from pointsman_edge.sending.cache_key import session_key
@@ -22,6 +23,7 @@ from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, stripped
 from pointsman_providers.errors import without_credential
 from pointsman_providers.exchange import ProviderCall
+from pointsman_providers.limits import ProviderLimits
 from pointsman_providers.resolve import Resolved
 from pointsman_runtime.telling.logs import Log
 
@@ -95,7 +97,7 @@ class ProviderRequests:
         refusal = self._book.pauses.refusal_for(provider.name, target.model, time.monotonic())
         if refusal is not None:
             raise refusal
-        return ProviderRequest(provider, target.model, call, asking.edits)
+        return ProviderRequest(self._book.choose_key(provider, asking), target.model, call, asking.edits)
 
     def record_refusal(self, sent: ProviderRequest, error: bytes) -> None:
         """The provider refused the request by this document. A field that the gateway added, or a client's hint, isn't
@@ -130,11 +132,11 @@ class ProviderRequests:
         """Like `ProviderBook.conceal_in_words`."""
         return self._book.conceal_in_words(provider, words)
 
-    def record_answer(self, sent: ProviderRequest, status: int | None, pause_s: float | None) -> None:
-        """How it ended: with this status, or without an answer."""
+    def record_answer(self, sent: ProviderRequest, status: int | None, told: ProviderLimits) -> ProviderLimits:
+        """Like `ProviderBook.record_answer`."""
         if status is not None and status < _REFUSED:
             self._book.added.record_acceptance(sent.provider, sent.model, sent.edits)
-        self._book.pauses.record_answer(sent.provider.name, sent.model, status, pause_s, time.monotonic())
+        return self._book.record_answer(sent.provider, sent.model, status, told)
 
     async def build_messages(
         self, record: RequestRecord, sent: ProviderRequest, head: RequestHead, whole: WholeBody
@@ -145,6 +147,8 @@ class ProviderRequests:
             url, headers = await self._book.prepare_call(provider, call)
         except CredentialMissing as missing:
             _log.error("provider_credential_missing", provider=provider.name, reason=str(missing))
+            if is_of_credential(provider, 401):
+                self._book.record_answer(provider, sent.model, 401, ProviderLimits())
             raise without_credential(provider.name) from None
         parts = urlsplit(url)
         path = parts.path + (f"?{parts.query}" if parts.query else "")

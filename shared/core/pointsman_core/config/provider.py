@@ -32,9 +32,12 @@ class Provider(Section):
     """The API that it has. `openai`: OpenAI's own, and every service with the same API."""
     base_url: str | None = None
     """Default: where the kind's own service is. For `openai` it ends in `/v1`; `azure` needs its resource's URL."""
-    credential: SecretReference | None = None
-    """A reference, never a secret: `env:NAME` or `file:PATH`, read by the edge. Without one `bedrock` and `vertex` use
-    what their cloud gives the process, others send none."""
+    credential: SecretReference | Annotated[tuple[SecretReference, ...], Field(min_length=1, max_length=32)] | None = (
+        None
+    )
+    """A reference, never a secret: `env:NAME` or `file:PATH`, read by the edge. Of a list of them, a session keeps one,
+    and each pauses alone when the provider refuses it. Without one `bedrock` and `vertex` use what their cloud gives
+    the process, others send none."""
     region: str | None = None
     """AWS region; `bedrock`."""
     project: str | None = None

@@ -35,13 +35,22 @@ class Credentials:
         return text
 
     def log_missing(self, provider: Resolved) -> None:
-        """Log it when a provider's credential is missing."""
-        if provider.credential is None:
-            return
-        try:
-            self.secret(provider.credential)
-        except CredentialMissing as missing:
-            _log.error("provider_credential_missing", provider=provider.name, reason=str(missing))
+        """Log each credential of a provider that is missing."""
+        for reference in provider.credentials:
+            try:
+                self.secret(reference)
+            except CredentialMissing as missing:
+                _log.error("provider_credential_missing", provider=provider.name, reason=str(missing))
+
+    def log_refused(self, provider: Resolved, model: str, status: int) -> None:
+        """Log that a provider refuses one of its credentials, by its reference."""
+        _log.error(
+            "provider_refuses_credential",
+            provider=provider.name,
+            model=model,
+            credential=provider.credential,
+            status=status,
+        )
 
     async def add_credential(self, provider: Resolved, url: str, headers: dict[str, str], body: bytes) -> None:
         """Add the provider's credential to `headers` of a POST. Raises CredentialMissing."""

@@ -8,12 +8,14 @@ from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_core.config import Config
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing, Credentials
+from pointsman_edge.credentials.provider_keys import ProviderKeys, is_of_credential, limits_of_all
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.sending.added_fields import AddedFields, named_hints, removals
 from pointsman_edge.sending.cache_key import add_key
 from pointsman_edge.sending.provider_pauses import ProviderPauses
 from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_providers.exchange import ProviderCall, ProviderQuestion
+from pointsman_providers.limits import ProviderLimits
 from pointsman_providers.resolve import Resolved, resolve
 
 _REMEMBERED: Final = 8
@@ -75,6 +77,7 @@ class ProviderBook:
         self.pauses: Final = ProviderPauses()
         """Which of them aren't asked for a while."""
         self.added: Final = AddedFields()
+        self.keys: Final = ProviderKeys()
 
     def log_missing(self, policy: EdgePolicy) -> None:
         """Log the missing credentials of each revision once. Called several times a second."""
@@ -136,6 +139,23 @@ class ProviderBook:
 
     def _kept(self, provider: Resolved, asking: ProviderRequestParts) -> list[BodyEdit]:
         return self.added.keep_accepted(provider, asking.target.model, asking.edits, time.monotonic())
+
+    def choose_key(self, provider: Resolved, asking: ProviderRequestParts) -> Resolved:
+        """The provider with the credential for this request. Raises Refusal while all of them pause."""
+        sticky = asking.session_key or asking.request_id
+        return self.keys.choose_key(provider, asking.target.model, sticky, time.monotonic())
+
+    def record_answer(self, provider: Resolved, model: str, status: int | None, told: ProviderLimits) -> ProviderLimits:
+        """Note how a request ended that went with this credential: with this status (as `true_status` reads it), or
+        without an answer. Returns what it tells of the provider as a whole."""
+        now, told_of_all = time.monotonic(), limits_of_all(provider, told)
+        if status is not None and is_of_credential(provider, status):
+            pause_s = self.keys.record_refusal(provider, model, status, told.retry_after_s, now)
+            if status != 429:
+                self._credentials.log_refused(provider, model, status)
+            return told_of_all._replace(retry_after_s=pause_s)
+        self.pauses.record_answer(provider.name, model, status, told.retry_after_s, now)
+        return told_of_all
 
     def conceal_secret(self, provider: Resolved, refusal: Refusal) -> None:
         """Take the provider's credential out of a refusal in its words: some services repeat a request's headers."""

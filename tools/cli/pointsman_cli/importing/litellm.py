@@ -112,6 +112,9 @@ class _Reader:
                 groups.setdefault(found.name, []).append(found)
         for name, deployments in groups.items():
             self._group(name, deployments)
+        used = {model.get("provider") for model in self._models.values()}
+        for name in [name for name in self._providers if name not in used]:
+            del self._providers[name]
         router = mapping(document.get("router_settings"), "router_settings")
         settings = mapping(document.get("litellm_settings"), "litellm_settings")
         general = mapping(document.get("general_settings"), "general_settings")
@@ -227,13 +230,16 @@ class _Reader:
                              ("vertex_location", "location"), ("api_version", "api_version")):  # fmt: skip
             if params.get(theirs) is not None:
                 made[ours] = str(params[theirs])
+        return self._named(prefix.replace("_", "-"), made)
+
+    def _named(self, base: str, made: Document) -> str:
+        """The name of the provider with these settings; a new one begins with `base`."""
         for name, other in self._providers.items():
             if other == made:
                 return name
-        name = prefix.replace("_", "-")
-        number = 2
+        name, number = base, 2
         while name in self._providers:
-            name = f"{prefix.replace('_', '-')}-{number}"
+            name = f"{base}-{number}"
             number += 1
         self._providers[name] = made
         return name
@@ -257,7 +263,7 @@ class _Reader:
         distinct: dict[tuple[str | None, str | None, str], _Deployment] = {}
         for each in deployments:
             distinct.setdefault((each.pool, each.provider, each.served_as), each)
-        several = list(distinct.values())
+        several = self._joined(list(distinct.values()))
         names = [name] if len(several) == 1 else [f"{name}-{number}" for number in range(1, len(several) + 1)]
         for own, each in zip(names, several, strict=True):
             model: Document = {"pool": each.pool} if each.pool is not None else {"provider": each.provider}
@@ -274,6 +280,31 @@ class _Reader:
         if len(several) > 1:
             weights = {own: each.weight for own, each in zip(names, several, strict=True)}
             self._rewrites.append({"match": [name], "to": weights})
+
+    def _joined(self, deployments: list[_Deployment]) -> list[_Deployment]:
+        """With those that differ by their key alone as one, whose provider has all keys."""
+        groups: list[list[_Deployment]] = []
+        for each in deployments:
+            same = next((group for group in groups if self._differ_by_key(group[0], each)), None)
+            if same is None:
+                groups.append([each])
+            else:
+                same.append(each)
+        return [self._with_keys(group) for group in groups]
+
+    def _differ_by_key(self, one: _Deployment, other: _Deployment) -> bool:
+        if one.provider is None or one._replace(provider=other.provider) != other:
+            return False
+        first, second = (self._providers[each] for each in (one.provider, str(other.provider)))
+        return "credential" in first and first == {**second, "credential": first["credential"]}
+
+    def _with_keys(self, group: list[_Deployment]) -> _Deployment:
+        first, *others = group
+        if not others:
+            return first
+        found = [self._providers[str(each.provider)]["credential"] for each in group]
+        made = {**self._providers[str(first.provider)], "credential": found}
+        return first._replace(provider=self._named(f"{first.provider}-keys", made))
 
     def _alias(self, alias: str, name: str) -> None:
         # A rewrite isn't rewritten again: one name more for what there is.
