@@ -137,6 +137,12 @@ class PassModel:
         """Milliseconds, at least 1."""
         return max(1.0, float(np.add.reduce(self.weights * features)))
 
+    def predict_pass_ms(self, features: tuple[float, ...]) -> float:
+        """The same, to the last bit, in a third of the time: the scheduler asks it for every request."""
+        a0, a1, a2, a3, d0, d1, d2 = self.weights.tolist()
+        computes, k, square, c, decodes, b, context = features
+        return max(1.0, a0 * computes + a1 * k + a2 * square + a3 * c + d0 * decodes + d1 * b + d2 * context)
+
     def wants_observation(self, now: float) -> bool:
         """Whether an observation at this time, in milliseconds, should be learnt from; asking counts as learning."""
         if self.observations >= _SETTLED and now - self._learnt_at < _PAUSE_MS:

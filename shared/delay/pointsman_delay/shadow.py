@@ -380,11 +380,12 @@ class EngineShadow:
                     self._reporting = True
         self.waiting -= tokens
         thousands = tokens * 1e-3
-        self._features = np.array(
-            [1.0, thousands, thousands**2, pairs * 1e-6, self.decoding > 0, self.decoding, self.context * 1e-6]
-        )
+        features = (
+            1.0, thousands, thousands**2, pairs * 1e-6, float(self.decoding > 0), self.decoding, self.context * 1e-6,
+        )  # fmt: skip
+        self._features = np.array(features)
         self.busy = True
-        self.pass_end = at + self._model.predict_ms(self._features) * self.speed
+        self.pass_end = at + self._model.predict_pass_ms(features) * self.speed
 
     def _learn(self, features: Floats, took_ms: float, noise_share: float) -> None:
         predicted = self._model.predict_ms(features) * self.speed

@@ -42,6 +42,18 @@ def test_an_engine_of_any_speed_is_learnt_from_what_passed_the_edge(scale: float
         assert model.predict_ms(passed) == pytest.approx(scale * float(ENGINE @ passed), rel=0.15)
 
 
+@given(
+    weights=st.lists(st.floats(-1e6, 1e6), min_size=FEATURES, max_size=FEATURES),
+    features=st.tuples(*[st.floats(0, 1e9)] * FEATURES),
+)
+def test_a_pass_is_predicted_the_same_to_the_last_bit_with_and_without_an_array(
+    weights: list[float], features: tuple[float, ...]
+) -> None:
+    model = PassModel()
+    model.weights = np.array(weights)
+    assert model.predict_pass_ms(features) == model.predict_ms(np.array(features))
+
+
 def test_a_model_that_no_longer_predicts_loses_its_trust_and_learns_anew() -> None:
     model, rng = taught(), np.random.default_rng(1)
     assert model.is_trusted
