@@ -70,6 +70,9 @@ def configuration(engine: FakeEngine, providers: dict[str, MockProvider], keys: 
         for name, provider in providers.items()
     }
     far["openai"]["prompt_cache_key"] = True
+    (keys / "revoked").write_text(f"{CANARY}-revoked\n")
+    accounts = [f"file:{keys / name}" for name in ("revoked", "key")]
+    far["accounts"] = {"kind": "openai", "base_url": providers["openai"].url, "credential": accounts}
     far["bedrock"]["region"] = "eu-north-1"
     far["gone"] = {"kind": "openai", "base_url": nowhere}
     far["keyless"] = {"kind": "openai", "base_url": nowhere, "credential": "env:POINTSMAN_TEST_NO_SUCH_KEY"}
@@ -88,6 +91,7 @@ def configuration(engine: FakeEngine, providers: dict[str, MockProvider], keys: 
             "gpt-large": {"provider": "openai", "served_as": "gpt-5", "cost": {"input": 2, "output": 8}},
             "gpt-small": {"provider": "openai", "served_as": "gpt-5-mini", "cost": {"input": 1, "output": 4}},
             "claude": {"provider": "anthropic", "cost": {"input": 3, "output": 15}},
+            "two-accounts": {"provider": "accounts", "served_as": "gpt-5"},
             "nova": {"provider": "bedrock", "served_as": "eu.amazon.nova-v1:0"},
             "keyless": {"provider": "keyless"},
             "fragile": {"provider": "gone", "fallbacks": ["claude", "nova"]},
@@ -191,6 +195,17 @@ async def test_the_turns_of_a_session_have_one_cache_key_at_a_provider(world: Wo
     assert none is None
 
 
+async def test_a_revoked_credential_beside_a_good_one_fails_no_request(world: World) -> None:
+    async with observing(world.stack.nats.url) as seen:
+        ended = seen.listen(ResponseCompleted, ANY)
+        for number in range(8):
+            assert await world.ask("two-accounts", **{"x-session-id": f"s-{number}"}) == "Hello from far"
+        await eventually(lambda: len(_of("two-accounts", ended)) == 8)
+    outcomes = [[attempt.outcome for attempt in each.attempts] for each in _of("two-accounts", ended)]
+    # It is refused once, and pauses then.
+    assert sorted(outcomes, key=len) == [["answered"]] * 7 + [["failed", "answered"]]
+
+
 @pytest.mark.requirement("S0-72")
 async def test_auto_is_selected_resolved_and_served_by_a_provider(world: World) -> None:
     async with observing(world.stack.nats.url) as seen:
@@ -278,6 +293,7 @@ async def test_keys_of_providers_are_nowhere_but_in_requests_to_them(world: Worl
     def ended() -> int:
         return sum(message.startswith(b"pm.evt.response.completed.") for message in world.seen)
 
+    of_gateway = (f"{CANARY}-key", f"{CANARY}-revoked")
     before = ended()
     for model in ("gpt-large", "claude", "nova"):
         assert await world.ask(model) == "Hello from far"
@@ -290,6 +306,9 @@ async def test_keys_of_providers_are_nowhere_but_in_requests_to_them(world: Worl
     logs = "\n".join(service.log_text() for service in world.stack.all_services())
     assert "env:POINTSMAN_TEST_NO_SUCH_KEY is empty or missing" in logs
     everything = b"\n".join((*world.seen, logs.encode()))
-    for word in (f"{CANARY}-key", AWS_KEYS[1]):
+    for word in (*of_gateway, AWS_KEYS[1]):
         assert word.encode() not in everything
-    assert CANARY not in str([provider.asked for provider in world.providers.values()]).replace(f"{CANARY}-key", "")
+    asked = str([provider.asked for provider in world.providers.values()])
+    for word in of_gateway:
+        asked = asked.replace(word, "")
+    assert CANARY not in asked
