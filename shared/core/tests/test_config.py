@@ -110,7 +110,7 @@ def test_without_profiles_there_is_one_that_schedules() -> None:
             "edge.static_skips.0: unknown preprocessing plugin 'api-key'; did you mean 'api-keys'?",
         ),
         ({"pools": {"a": {"models": ["x", "y"], "loras": ["z"]}}}, "pools.a.loras: unknown model 'z'; known: x, y"),
-        ({"providers": {"p": {"kind": "openai", "credential": "env:"}}}, "providers.p.credential: write a reference"),
+        ({"providers": {"p": {"kind": "openai", "credential": "env:"}}}, "providers.p.credential.0: write a reference"),
         ({"pools": {"a": {"discovery": "static", "engines": ["http://"]}}}, "'http://': the URL names no host"),
         ({"pools": {"a": {"discovery": "static", "engines": ["http://e:99999"]}}}, "Port out of range"),
         ({"selectors": {"s": {"scorers": [{"use": "a", "weight": -3}]}}}, "weight: Input should be greater than or"),

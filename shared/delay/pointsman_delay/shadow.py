@@ -379,10 +379,8 @@ class EngineShadow:
                 if request.told:
                     self._reporting = True
         self.waiting -= tokens
-        thousands = tokens * 1e-3
-        features = (
-            1.0, thousands, thousands**2, pairs * 1e-6, float(self.decoding > 0), self.decoding, self.context * 1e-6,
-        )  # fmt: skip
+        k = tokens * 1e-3
+        features = (1.0, k, k**2, pairs * 1e-6, float(self.decoding > 0), self.decoding, self.context * 1e-6)
         self._features = np.array(features)
         self.busy = True
         self.pass_end = at + self._model.predict_pass_ms(features) * self.speed

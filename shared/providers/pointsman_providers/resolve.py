@@ -62,15 +62,13 @@ def _resolved(name: str, provider: Provider) -> Resolved:
     headers = kind.client_headers if provider.client_headers is None else provider.client_headers
     query = kind.client_query if provider.client_query is None else provider.client_query
     client = ClientParts((*headers, MIRRORED), query)
-    credential = provider.credential
-    credentials = (credential,) if isinstance(credential, str) else credential or ()
     return Resolved(
         name=name,
         kind=kind,
         url=url.rstrip("/"),
         format=kind.format(provider),
-        credential=next(iter(credentials), None),
-        credentials=credentials,
+        credential=next(iter(provider.credential), None),
+        credentials=tuple(dict.fromkeys(provider.credential)),
         settings=provider,
         client=client,
         keyed_apis=_keyed_apis(kind, provider),

@@ -4,7 +4,7 @@ import ipaddress
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from pointsman_core.config.section import FromTable, Section
 from pointsman_core.header_names import PassableHeader, PassableMember, settable
@@ -25,6 +25,10 @@ _WITH_OPENAIS_API: Final = {
 _SECRET: Final = ("authorization", "api-key", "x-api-key", "cookie", "x-goog-api-key")
 
 
+def _references(value: object) -> object:
+    return (value,) if isinstance(value, str) else () if value is None else value
+
+
 class Provider(Section):
     """An external service that serves models."""
 
@@ -32,12 +36,10 @@ class Provider(Section):
     """The API that it has. `openai`: OpenAI's own, and every service with the same API."""
     base_url: str | None = None
     """Default: where the kind's own service is. For `openai` it ends in `/v1`; `azure` needs its resource's URL."""
-    credential: SecretReference | Annotated[tuple[SecretReference, ...], Field(min_length=1, max_length=32)] | None = (
-        None
-    )
-    """A reference, never a secret: `env:NAME` or `file:PATH`, read by the edge. Of a list of them, a session keeps one,
-    and each pauses alone when the provider refuses it. Without one `bedrock` and `vertex` use what their cloud gives
-    the process, others send none."""
+    credential: Annotated[tuple[SecretReference, ...], BeforeValidator(_references)] = Field(default=(), max_length=32)
+    """A reference, `env:NAME` or `file:PATH`, or a list of them; never a secret. The edge reads it. Of several, a
+    session keeps one, and each pauses alone when the provider refuses it. Without one `bedrock` and `vertex` use what
+    their cloud gives the process, others send none."""
     region: str | None = None
     """AWS region; `bedrock`."""
     project: str | None = None
