@@ -23,7 +23,7 @@ class AttainmentSum(Part, frozen=True, kw_only=True):
     """The requests of one row that had a service level, summed. A dimension that wasn't asked for is None."""
 
     service_class: str | None = None
-    """Empty where the client alone gave objectives, and for refused requests."""
+    """Empty where the client alone gave objectives."""
     tenant: str | None = None
     model: str | None = None
     kept: int = always(0)
@@ -31,7 +31,7 @@ class AttainmentSum(Part, frozen=True, kw_only=True):
     unknown: int = always(0)
     """Answers of which it isn't known whether they kept their level."""
     refused: int = always(0)
-    """Requests that were refused because they would have been late. They aren't among `missed`."""
+    """Requests that were refused with 429, or because a stage was missing. They aren't among `missed`."""
     tokens: int = always(0)
     """Output tokens of the answers that kept their level."""
     promised: int = always(0)

@@ -143,6 +143,8 @@ class Rejection(Message, frozen=True, kw_only=True, tag_field="kind", tag="rejec
     target: Target | None = None
     identity: Identity | None = None
     trail: tuple[StageReport, ...] = always(())
+    promise: ServicePromise | None = None
+    """The service level that is missed by it; None without one, and where the request itself was wrong."""
 
 
 class Answer(Message, frozen=True, kw_only=True, tag_field="kind", tag="answer"):

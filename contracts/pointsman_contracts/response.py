@@ -39,6 +39,9 @@ class Usage(Part, frozen=True, kw_only=True):
     """Part of `completion_tokens`."""
     estimated: bool = always(False)
     """Neither engine nor provider reported all of it, e.g. because the client left early: the edge counted it."""
+    chunks: int | None = None
+    """Events with text, of a stream with a promised time between tokens of which nothing was reported: each has a token
+    at least. None for any other."""
     special: SpecialTokens | None = None
     """None when there are none, as in most requests."""
     cached_unknown: bool = always(False)
@@ -264,7 +267,7 @@ class ResponseCompleted(RequestEvent, frozen=True, kw_only=True):
     seams: tuple[Seam, ...] = always(())
     """Where other engines continued the stream, in order."""
     promise: ServicePromise | None = None
-    """The service level that a scheduler noted; None for a request without one."""
+    """The service level of the request; None without one, and for a request that was wrong itself."""
     kept: bool | None = None
     """Whether the answer kept it; None where that is unknown, and without one."""
     unresumed: str | None = None

@@ -146,19 +146,21 @@ async def world(buses: Buses, collectors: int = 1) -> World:
 
 
 @pytest.mark.requirement("SLO-1")
-async def test_kept_and_missed_service_levels_are_counted_by_class(buses: Buses) -> None:
+async def test_kept_missed_and_refused_service_levels_are_counted_by_class(buses: Buses) -> None:
     made = await world(buses)
     (collector,) = made.collectors
     collector.start()
+    promise = {"service_class": "interactive", "ttft_ms": 800.0}
     for kept, tokens in ((True, 40), (True, 2), (False, 30), (None, 5)):
-        promise = {"service_class": "interactive", "ttft_ms": 800.0}
         made.edge.bus.publish(completed(promise=promise, kept=kept, usage={"completion_tokens": tokens}), "p")
+    refused = completed(promise=promise, kept=None, outcome="rejected", status=429, worker=None, usage=None)
+    made.edge.bus.publish(refused, "p")
     names = {"pool": "p", "model": "m", "class": "interactive"}
 
     def counted(result: str) -> float | None:
         return collector.value("pointsman_slo_requests_total", **names, result=result)
 
-    await eventually(lambda: [counted(each) for each in ("kept", "missed", "unknown")] == [2, 1, 1])
+    await eventually(lambda: [counted(each) for each in ("kept", "missed", "unknown", "refused")] == [2, 1, 1, 1])
     assert collector.value("pointsman_slo_goodput_tokens_total", **names) == 42
     assert collector.value("pointsman_slo_tenant_goodput_tokens_total", **{"tenant": "", "class": "interactive"}) == 42
 

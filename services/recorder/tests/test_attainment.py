@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pointsman_contracts.attainment import AttainmentQuery, AttainmentSum
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.message import Message, read_fields
-from pointsman_contracts.response import RequestRejected, ResponseCompleted, Usage
-from pointsman_contracts.service_level import UNATTAINABLE, ServicePromise
+from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.service_level import ServicePromise
 from pointsman_recorder.adapters.attainment_table import AMOUNTS, KEYS
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.store import EventStore, StoreBounds
@@ -36,27 +36,19 @@ def answer(at_ms: int, model: str, tenant: str, level: str | None, **fields: Any
     promise = None if level is None else ServicePromise(
         service_class=level, ttft_ms=fields["promised"], predicted_ttft_ms=fields["predicted"]
     )  # fmt: skip
+    status = 429 if fields["outcome"] == "rejected" else 200
     return ResponseCompleted(
-        request_id="r", source="e", sequence=1, at_ms=at_ms, pool="p", model=model, status=200, outcome="ok",
-        ttft_ms=fields["got"], promise=promise, kept=fields["kept"], identity=Identity(tenant=tenant),
-        usage=Usage(completion_tokens=fields["tokens"]),
+        request_id="r", source="e", sequence=1, at_ms=at_ms, pool="p", model=model, status=status,
+        outcome=fields["outcome"], ttft_ms=fields["got"], promise=promise, kept=fields["kept"],
+        identity=Identity(tenant=tenant), usage=Usage(completion_tokens=fields["tokens"]),
     )  # fmt: skip
 
 
 answers = st.builds(
-    answer, at, models, tenants, st.one_of(st.none(), classes), kept=st.sampled_from((True, False, None)),
+    answer, at, models, tenants, st.one_of(st.none(), classes), outcome=st.sampled_from(("ok", "rejected")),
+    kept=st.sampled_from((True, False, None)),
     tokens=tokens, promised=times, predicted=times, got=times,
 )  # fmt: skip
-
-
-def rejection(at_ms: int, model: str, code: str) -> RequestRejected:
-    return RequestRejected(
-        request_id="r", source="e", sequence=1, at_ms=at_ms, status=429, stage="scheduler", reason="", code=code,
-        model=model,
-    )  # fmt: skip
-
-
-rejections = st.builds(rejection, at, models, st.sampled_from((UNATTAINABLE, "limited")))
 
 
 def kept_form(number: int, event: Message) -> RecordedEvent:
@@ -69,22 +61,20 @@ def whole_us(ms: float | None) -> int | None:
     return None if ms is None or not 0 <= ms <= LONGEST_MS else round(1000 * ms)
 
 
-def by_hand(
-    events: Sequence[ResponseCompleted | RequestRejected], by: Sequence[str]
-) -> dict[tuple[str, ...], dict[str, int]]:
+def by_hand(events: Sequence[ResponseCompleted], by: Sequence[str]) -> dict[tuple[str, ...], dict[str, int]]:
     """The sums, counted one by one."""
     rows: dict[tuple[str, ...], dict[str, int]] = {}
     for event in events:
-        promise = event.promise if isinstance(event, ResponseCompleted) else None
-        if promise is None and getattr(event, "code", None) != UNATTAINABLE:
+        promise = event.promise
+        if promise is None:
             continue
         names = {
-            "service_class": promise.service_class if promise else "",
+            "service_class": promise.service_class,
             "tenant": event.identity.tenant if event.identity else "",
             "model": event.model or "",
         }
         row = rows.setdefault(tuple(names[name] for name in by), dict.fromkeys(AMOUNTS, 0))
-        if isinstance(event, RequestRejected) or promise is None:
+        if event.outcome == "rejected":
             row["refused"] += 1
             continue
         row[{True: "kept", False: "missed", None: "unknown"}[event.kept]] += 1
@@ -102,14 +92,14 @@ def by_hand(
 
 
 @given(
-    st.lists(st.one_of(answers, rejections), max_size=30),
+    st.lists(answers, max_size=30),
     st.lists(st.integers(0, 29)),
     st.one_of(st.none(), st.integers(0, 5)),
     st.one_of(st.none(), st.integers(0, 6)),
     st.sets(st.sampled_from(KEYS)),
 )
 def test_sums_are_those_of_the_events_of_the_span(
-    events: list[ResponseCompleted | RequestRejected],
+    events: list[ResponseCompleted],
     again: list[int],
     since: int | None,
     until: int | None,

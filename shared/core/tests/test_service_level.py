@@ -3,10 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from pointsman_contracts.journey import RequestFacts
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.service_level import ServicePromise
-from pointsman_core.service_level import between_tokens_ms, was_kept
+from pointsman_core.service_level import between_tokens_ms, level_result, promise_missed, was_kept
 
 TIMES = st.floats(1.0, 10_000.0)
 LEVEL = ServicePromise(service_class="interactive", ttft_ms=800.0, itl_ms=40.0)
@@ -56,6 +58,35 @@ def test_nothing_is_said_where_a_time_or_a_count_is_unknown() -> None:
 def test_a_failure_breaks_a_promise_and_a_client_that_leaves_says_nothing() -> None:
     for outcome, expected in (("engine_error", False), ("cut_off", False), ("timeout", False), ("client_gone", None)):
         assert was_kept(LEVEL, end(outcome, 1.0, 2.0, None)) is expected
+
+
+@given(TIMES, TIMES, st.integers(1, 300), st.integers(0, 200))
+def test_a_stream_without_usage_is_kept_if_its_events_show_that_and_otherwise_unknown(
+    ttft_ms: float, answer_ms: float, chunks: int, more: int
+) -> None:
+    guessed = Usage(completion_tokens=chunks, estimated=True, chunks=chunks)
+    found = was_kept(LEVEL, end("ok", ttft_ms, ttft_ms + answer_ms, guessed))
+    # An event may have several tokens.
+    told = Usage(completion_tokens=chunks + more)
+    known = was_kept(LEVEL, end("ok", ttft_ms, ttft_ms + answer_ms, told))
+    assert found is known or found is None
+    if more == 0:
+        assert found is (None if known is False and ttft_ms <= 800.0 else known)
+
+
+@pytest.mark.parametrize(("status", "missed"), [(429, True), (503, True), (400, False), (404, False)])
+def test_a_rejection_misses_the_promise_unless_the_request_was_wrong(status: int, missed: bool) -> None:
+    facts = RequestFacts(api="chat.completions", slo_itl_ms=40.0, slo_class="interactive")
+    promise = promise_missed(facts, status)
+    assert (promise is not None) is missed
+    assert promise_missed(RequestFacts(api="chat.completions"), status) is None
+    ended = replace(end("rejected", None, 2.0, None), status=status)
+    assert level_result(ended) == ("refused" if missed else "unknown")
+
+
+def test_an_error_of_the_client_keeps_no_promise() -> None:
+    answered = replace(end("ok", 1.0, 2.0, None, stream=False), status=400)
+    assert was_kept(LEVEL, answered) is None
 
 
 @given(TIMES, TIMES, st.integers(2, 500))

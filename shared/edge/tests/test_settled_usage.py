@@ -315,3 +315,13 @@ def test_a_request_that_passes_counts_its_prompt_alone_unless_it_generates() -> 
     assert settle("generate", "ok", several) == Usage(
         prompt_tokens=PROMPT, completion_tokens=9, estimated=True, cached_unknown=True
     )
+
+
+@pytest.mark.parametrize("events", [5, 400])
+def test_events_with_text_are_counted_where_a_time_between_tokens_is_promised(events: int) -> None:
+    tail = read("chat.completions", BEGINNINGS["chat.completions"] + said("chat.completions", " word") * events)
+    found = settled(named("chat.completions"), "ok", 200, tail, None, PROMPT, sent=True, chunked=True)
+    assert found is not None
+    assert found.chunks is not None
+    # Those that aren't kept are counted by the share of those that are.
+    assert found.chunks == events if events < 30 else events - 10 <= found.chunks <= events

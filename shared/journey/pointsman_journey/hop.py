@@ -17,6 +17,7 @@ from pointsman_contracts.journey import (
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
+from pointsman_core.service_level import promise_missed
 from pointsman_journey import elsewhere
 from pointsman_journey.routing_slip import SHADOW, shadowed, skipped, with_memos
 from pointsman_runtime.bus.edge_clocks import EdgeClocks
@@ -156,6 +157,7 @@ class Hop(Generic[M]):
             answer_headers=answer_headers or (journey.answer_headers if journey else ()),
             identity=Identity.from_attributes(journey.request.attributes) if journey else identity,
             trail=(*(journey.trail if journey else ()), self.report(outcome="rejected")),
+            promise=promise_missed(journey.request, status) if journey else None,
         )
 
     def refuse(

@@ -5,6 +5,7 @@ from typing import Final
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, JourneyChanges, Stage, StageReport
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Rejection
+from pointsman_core.service_level import promise_missed
 
 SHADOW: Final = "shadow"
 """Mode of a stage that only reports what it would do."""
@@ -104,4 +105,5 @@ def _rejection(
         answer_headers=journey.answer_headers,
         identity=Identity.from_attributes(journey.request.attributes),
         trail=journey.trail,
+        promise=promise_missed(journey.request, status),
     )

@@ -5,10 +5,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from pointsman_contracts.attainment import AttainmentSum, AttainmentSums
-from pointsman_contracts.response import RequestRejected, ResponseCompleted
+from pointsman_contracts.response import ResponseCompleted
 
 DIMENSIONS: Final = ("service_class", "tenant", "model")
-_ENDS: Final = (ResponseCompleted.address.type_id, RequestRejected.address.type_id)
 
 
 def level_document(sums: AttainmentSums, by: tuple[str, ...]) -> JsonValue:
@@ -22,18 +21,18 @@ def level_document(sums: AttainmentSums, by: tuple[str, ...]) -> JsonValue:
         "until_ms": sums.until_ms,
         "more": sums.more,
         "behind": sums.behind,
-        "lost": sum(each.count for each in sums.lost if each.type in _ENDS),
+        "lost": sum(each.count for each in sums.lost if each.type == ResponseCompleted.address.type_id),
     }
 
 
 def _least_kept(row: AttainmentSum) -> tuple[float, int]:
-    """Rows without an answer that is known to be kept or missed stand last."""
-    judged = row.kept + row.missed
+    """Rows of which nothing is known stand last."""
+    judged = row.kept + row.missed + row.refused
     return (row.kept / judged if judged else 2.0, -judged)
 
 
 def _row(row: AttainmentSum, by: tuple[str, ...], seconds: float) -> JsonValue:
-    judged = row.kept + row.missed
+    judged = row.kept + row.missed + row.refused
     keys: dict[str, JsonValue] = {name: str(getattr(row, name) or "") for name in by}
     return {
         **keys,

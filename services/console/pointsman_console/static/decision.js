@@ -257,7 +257,7 @@ function promised(over) {
   const told = [promise.ttft_ms == null ? null : `first token in ${duration(promise.ttft_ms)}`, promise.itl_ms == null ? null : `${promise.itl_ms} ms a token`];
   const times = [promise.predicted_ttft_ms, ...(promise.itl_ms == null ? [] : [promise.predicted_itl_ms])];
   const predicted = times.map((ms) => (ms == null ? "unknown" : duration(ms))).join(" and ");
-  const kept = over.kept === null ? "unknown whether it was kept" : over.kept ? "kept" : "missed";
+  const kept = over.outcome === "rejected" ? "refused" : over.kept === null ? "unknown whether it was kept" : over.kept ? "kept" : "missed";
   return `${promise.service_class ? `${promise.service_class}: ` : ""}${told.filter(Boolean).join(", ")}; predicted ${predicted}; ${kept}${promise.spilled_from ? `; spilled from pool ${promise.spilled_from}` : ""}`;
 }
 

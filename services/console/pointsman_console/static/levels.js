@@ -5,7 +5,7 @@ import { compact, counted, duration, el, fill, number, percent, say, table, time
 const LOOK_MS = 2000;
 const PATIENT = 20;
 const NAMES = { service_class: "Class", tenant: "Tenant", model: "Model" };
-const HEADS = [["Kept", 0], ["Answers", 1], ["Missed", 1], ["Unknown", 1], ["Refused", 1], ["Tokens a second kept", 1], ["Promised", 1], ["Predicted", 1], ["Got", 1]];
+const HEADS = [["Kept", 0], ["Requests", 1], ["Missed", 1], ["Unknown", 1], ["Refused", 1], ["Tokens a second kept", 1], ["Promised", 1], ["Predicted", 1], ["Got", 1]];
 
 const choice = (name, options) => el("select", { name }, ...options.map(([value, label]) => el("option", { value }, label)));
 const nodes = {
@@ -63,12 +63,12 @@ function draw({ rows, by, since_ms, until_ms, more, behind, lost }) {
 }
 
 function line(row, by) {
-  const names = by.map((name) => row[name] || (name === "service_class" ? (row.refused ? "refused, of any class" : "of the client alone") : "–"));
+  const names = by.map((name) => row[name] || (name === "service_class" ? "of the client alone" : "–"));
   const kept =
     row.share === null
       ? "–"
       : el("span", { class: "measure" }, el("progress", { max: "1", value: String(row.share), "aria-label": `kept of ${names.join(", ")}` }, percent(row.share)), el("span", {}, percent(row.share)));
-  const figures = [number(row.kept + row.missed + row.unknown), number(row.missed), number(row.unknown), number(row.refused), compact(row.tokens_a_second), duration(row.promised_ms), duration(row.predicted_ms), duration(row.got_ms)];
+  const figures = [number(row.kept + row.missed + row.unknown + row.refused), number(row.missed), number(row.unknown), number(row.refused), compact(row.tokens_a_second), duration(row.promised_ms), duration(row.predicted_ms), duration(row.got_ms)];
   return el(
     "tr",
     {},

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.agent import OTHER
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.session import RequestSession
+from pointsman_core.service_level import level_result
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 
 TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0)
@@ -82,7 +83,7 @@ class ResponseMetrics:
         self.promised = Counter(
             "pointsman_slo_requests",
             "Requests with a service level that ended, by the level's class and by whether the answer kept it: kept, "
-            "missed, or unknown",
+            "missed, unknown, or refused",
             [*served, "class", "result"],
             registry=registry,
         )
@@ -102,7 +103,7 @@ class ResponseMetrics:
         self._agents: set[str] = set()
         self.promised_tenants = Counter(
             "pointsman_slo_tenant_requests",
-            "Requests with a service level that ended, by tenant, class and result: kept, missed, or unknown",
+            "Requests with a service level that ended, by tenant, class and result: kept, missed, unknown, or refused",
             ["tenant", "class", "result"],
             registry=registry,
         )
@@ -168,7 +169,7 @@ class ResponseMetrics:
         level = _bounded(level, self._classes, MOST_CLASSES)
         tenant = "" if completed.identity is None else completed.identity.tenant
         tenant = _bounded(tenant, self._tenants, MOST_TENANTS)
-        result = "unknown" if completed.kept is None else "kept" if completed.kept else "missed"
+        result = level_result(completed)
         self.promised.labels(pool, model, level, result).inc()
         self.promised_tenants.labels(tenant, level, result).inc()
         if completed.kept and completed.usage is not None:

@@ -8,9 +8,8 @@ import msgspec
 from pointsman_contracts.attainment import AttainmentSum
 from pointsman_contracts.message import Part, read_part
 from pointsman_contracts.regret import RegretSum, RequestsJudged
-from pointsman_contracts.response import RequestRejected, ResponseCompleted
-from pointsman_contracts.service_level import UNATTAINABLE
-from pointsman_recorder.domain.attainment_row import row_of_answer, row_of_refusal
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_recorder.domain.attainment_row import row_of_end
 from pointsman_recorder.domain.numbers import MOST
 from pointsman_recorder.domain.reading import check_texts
 from pointsman_recorder.domain.regret_sums import regret_rows
@@ -42,8 +41,6 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
 
 JUDGED: Final = RequestsJudged.address.type_id
 COMPLETED: Final = ResponseCompleted.address.type_id
-_REJECTED: Final = RequestRejected.address.type_id
-_REFUSED: Final = UNATTAINABLE.encode()
 
 
 class _Head(Part, frozen=True, kw_only=True):
@@ -73,13 +70,10 @@ def entry(
                 body=body,
                 owed=owed,
                 trace=trace,
-                attained=row_of_answer(end),
+                attained=row_of_end(end),
             )
         judged = RequestsJudged.decode(body) if kind == JUDGED else None
         regret = () if judged is None else regret_rows(judged)
-        # Most rejections have another reason, and needn't be decoded.
-        late = kind == _REJECTED and _REFUSED in body
-        attained = row_of_refusal(RequestRejected.decode(body)) if late else None
         head = read_part(_Head, body)
     except ValueError:
         return None
@@ -94,5 +88,4 @@ def entry(
         regret=regret,
         judge="" if judged is None else judged.judge,
         trace=trace,
-        attained=attained,
     )

@@ -193,6 +193,7 @@ class RequestRecord:
                 reported=usage,
                 prompt_tokens=decision.prompt_tokens,
                 sent=self.worker is not None,
+                chunked=decision.promise is not None and decision.promise.itl_ms is not None,
             )
         identity = None if self.reply is None else self.reply.identity
         batch = "" if identity is None else identity.batch
@@ -218,13 +219,13 @@ class RequestRecord:
     def make_completion(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
         """The event."""
         reply, decision, answer = self.reply, self.decision, self.answer
-        target = self.target
+        target, promise = self.target, None if reply is None or isinstance(reply, Answer) else reply.promise
         model = profile = identity = None
         if decision is not None:
             model, profile, identity = decision.model, decision.profile or None, decision.identity
         elif reply is not None:
             profile, identity, target = reply.profile or None, reply.identity, reply.target
-            if self.rejection is None:
+            if self.rejection is None or promise is not None:
                 model = reply.model
         duration_ms = self.duration_ms = round((now - self.received_at) * 1e6) / 1e3
         completed = ResponseCompleted(
@@ -266,6 +267,6 @@ class RequestRecord:
         )
         if self.cascaded:
             completed = replace(completed, confidence=self.confidence, unused=self.unused or None)
-        if decision is None or decision.promise is None:
+        if promise is None:
             return completed
-        return replace(completed, promise=decision.promise, kept=was_kept(decision.promise, completed))
+        return replace(completed, promise=promise, kept=was_kept(promise, completed))

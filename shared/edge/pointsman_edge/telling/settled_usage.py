@@ -23,6 +23,8 @@ gathers several."""
 _BEGUN: Final = 2
 """A stream of Anthropic's API reports a few output tokens at its beginning and all of them at its end: a report that
 is lower than the text that passed by more than this factor is the first one."""
+_BEGINNING: Final = 4
+"""Events without text at the beginning of a stream, at most."""
 BROKEN_OFF: Final = frozenset({"client_gone", "cut_off", "timeout", "shutdown", "blocked"})
 """Outcomes of requests whose answer may be incomplete."""
 _ERROR: Final = 400
@@ -37,9 +39,11 @@ def settled(
     prompt_tokens: int,
     *,
     sent: bool,
+    chunked: bool = False,
 ) -> Usage | None:
     """`tail`: the answer, if one began. `reported`: in the answer, or by a provider beside it. `prompt_tokens`: as the
-    stages counted them. `sent`: the request was sent to an endpoint. None if no endpoint worked on it."""
+    stages counted them. `sent`: the request was sent to an endpoint. `chunked`: set `Usage.chunks`. None if no endpoint
+    worked on it."""
     broken = outcome in BROKEN_OFF
     if tail is None or not tail.size:
         if reported is not None:
@@ -54,9 +58,15 @@ def settled(
         return _plausible(api, tail, reported, prompt_tokens)
     if not broken and (status >= _ERROR or outcome != "ok"):
         return None
-    seen = _completion_tokens(api, tail)
+    seen, chunks = _completion_tokens(api, tail)
     if reported is None:
-        return Usage(prompt_tokens=prompt_tokens, completion_tokens=seen, estimated=True, cached_unknown=True)
+        return Usage(
+            prompt_tokens=prompt_tokens,
+            completion_tokens=seen,
+            estimated=True,
+            cached_unknown=True,
+            chunks=chunks if chunked else None,
+        )
     if seen > _BEGUN * reported.completion_tokens:
         reported = replace(reported, completion_tokens=seen, estimated=True)
     return _plausible(api, tail, reported, prompt_tokens)
@@ -70,20 +80,21 @@ def doubtful(usage: Usage) -> bool:
 def _plausible(api: Api, tail: UsageTail, reported: Usage, prompt_tokens: int) -> Usage:
     """The report; a count of zero where there was something to count is replaced by an estimate."""
     prompt = reported.prompt_tokens or prompt_tokens
-    completion = reported.completion_tokens or _completion_tokens(api, tail)
+    completion = reported.completion_tokens or _completion_tokens(api, tail)[0]
     if (prompt, completion) == (reported.prompt_tokens, reported.completion_tokens):
         return reported
     return replace(reported, prompt_tokens=prompt, completion_tokens=completion, estimated=True)
 
 
-def _completion_tokens(api: Api, tail: UsageTail) -> int:
+def _completion_tokens(api: Api, tail: UsageTail) -> tuple[int, int | None]:
+    """And of a stream, its events with text."""
     if not api.generates:
-        return 0
+        return 0, None
     if not tail.events:
         document = lenient_document(tail.end) if len(tail.end) == tail.size else None
         # A document that is incomplete, too long to be kept or of unknown form counts as text.
         size = tail.size if document is None or api.passed else sum(_characters(api, document))
-        return -(-size // CHARACTERS_PER_TOKEN)
+        return -(-size // CHARACTERS_PER_TOKEN), None
     splitter = EventSplitter()
     events = [*splitter.split_bytes(tail.end), *splitter.rest()]
     if len(tail.end) < tail.size:
@@ -92,11 +103,13 @@ def _completion_tokens(api: Api, tail: UsageTail) -> int:
     lengths = [sum(_characters(api, document)) for document in documents]
     texts = [length for length in lengths if length]
     if not texts:
-        return 0
+        return 0, 0
     average = sum(texts) / len(texts)
     each = 1.0 if average <= _ONE_TOKEN else average / CHARACTERS_PER_TOKEN
-    passed = len(texts) if len(tail.end) == tail.size else tail.events * len(texts) / len(events)
-    return max(1, round(passed * each))
+    if len(tail.end) == tail.size:
+        return max(1, round(len(texts) * each)), len(texts)
+    passed = tail.events * len(texts) / len(events)
+    return max(1, round(passed * each)), max(1, int(passed) - _BEGINNING)
 
 
 def _characters(api: Api, document: Document) -> list[int]:

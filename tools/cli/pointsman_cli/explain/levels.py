@@ -13,13 +13,12 @@ from pointsman_cli.explain import recordings
 from pointsman_cli.tables import borderless, folding, numbers
 from pointsman_cli.words import counted, moment
 from pointsman_contracts.attainment import AttainmentQuery, AttainmentSum, AttainmentSums
-from pointsman_contracts.response import RequestRejected, ResponseCompleted
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_core.why import spell_time
 
 KEYS: Final = {"class": "service_class", "tenant": "tenant", "model": "model"}
 """Name of a column → field of a row."""
 _COUNTS: Final = ("kept", "missed", "unknown", "refused", "tokens")
-_ENDS: Final = (ResponseCompleted.address.type_id, RequestRejected.address.type_id)
 
 
 async def levels(url: str | None, by: str, since: timedelta, console: Console, *, as_json: bool) -> None:
@@ -48,7 +47,7 @@ def table(sums: AttainmentSums, names: tuple[str, ...]) -> Table:
     shown = borderless(*folding(*names), *numbers("kept", *_COUNTS[1:4], "kept tokens/s", "predicted", "got"))
     seconds = max(1.0, (sums.until_ms - sums.since_ms) / 1000)
     for row in sums.rows:
-        judged = row.kept + row.missed
+        judged = row.kept + row.missed + row.refused
         shown.add_row(
             *(str(getattr(row, KEYS[name]) or "-") for name in names),
             f"{row.kept / judged:.1%}" if judged else "-",
@@ -67,7 +66,7 @@ def notes(sums: AttainmentSums) -> list[str]:
         found.append("No request with a service level ended in this time: docs/service-levels.md says how to set one.")
     if sums.more:
         found.append("There are more rows than one answer holds: those with the most missed answers are shown.")
-    if lost := sum(each.count for each in sums.lost if each.type in _ENDS):
+    if lost := sum(each.count for each in sums.lost if each.type == ResponseCompleted.address.type_id):
         found.append(f"Missing: the ends of {counted(lost, 'request')} never reached the stream of events.")
     if sums.behind:
         found.append(f"The recorder is {counted(sums.behind, 'event')} behind.")

@@ -10,7 +10,7 @@ from pointsman_contracts.cascade import AnswerConfidence
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.money import dollars
 from pointsman_contracts.response import ResponseCompleted, Usage
-from pointsman_core.service_level import between_tokens_ms
+from pointsman_core.service_level import between_tokens_ms, level_result
 
 
 def outcome(event: ResponseCompleted) -> list[RenderableType]:
@@ -63,14 +63,17 @@ def _promised(event: ResponseCompleted) -> str:
     told = [] if promise.ttft_ms is None else [f"{promise.ttft_ms:.0f} ms to the first token"]
     if promise.itl_ms is not None:
         told.append(f"{promise.itl_ms:g} ms between tokens")
+    promised, result = f"{level}promised {', '.join(told)}", level_result(event)
+    if result == "refused":
+        return f"{promised} · refused"
     predicted = "unknown" if promise.predicted_ttft_ms is None else f"{promise.predicted_ttft_ms:.0f} ms"
     got = "no first token" if event.ttft_ms is None else f"{event.ttft_ms:.0f} ms"
     if promise.itl_ms is not None:
         predicted += f" and {_apart(promise.predicted_itl_ms)}"
-        got += f" and {_apart(between_tokens_ms(event))}"
-    result = "unknown" if event.kept is None else "kept" if event.kept else "missed"
+        longest = between_tokens_ms(event, at_most=True)
+        got += f" and {_apart(between_tokens_ms(event)) if longest is None else f'at most {longest:.3g} ms'}"
     spilled = f" · spilled from pool {promise.spilled_from}" if promise.spilled_from else ""
-    return f"{level}promised {', '.join(told)} · predicted {predicted} · got {got} · {result}{spilled}"
+    return f"{promised} · predicted {predicted} · got {got} · {result}{spilled}"
 
 
 def _apart(between_ms: float | None) -> str:
