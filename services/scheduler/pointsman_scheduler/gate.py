@@ -170,7 +170,8 @@ class Gate:
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Journey | Decision | Rejection | Parked:
         """The handler of the stage. A new request goes to an engine at once, waits, or is dropped. One whose model is
         open gets that first, and one with a service level is held to it; a provider's needs no engine, and goes on."""
-        if journey.joint is not None or journey.request.slo_ttft_ms is not None:
+        facts = journey.request
+        if journey.joint is not None or facts.slo_ttft_ms is not None or facts.slo_itl_ms is not None:
             try:
                 hop.message = journey = self._settle(journey)
             except Refusal as refusal:

@@ -1,6 +1,7 @@
 """Holds requests to their service levels before they enter a pool: one that would be late is served late, refused, or
 sent to another model, as its level says."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -40,10 +41,12 @@ class ServiceLevels:
     def hold_to_level(self, journey: Journey) -> Journey:
         """The journey, for another model if only that is in time. Raises Refusal 429 where the level says so."""
         facts, target = journey.request, journey.target
-        if facts.slo_ttft_ms is None or target is None or journey.attempt > 1 or facts.workers is not None:
+        if target is None or journey.attempt > 1 or facts.workers is not None:
+            return journey
+        if facts.slo_ttft_ms is None and facts.slo_itl_ms is None:
             return journey
         passed_ms = time_in_stages(journey)
-        left_ms = facts.slo_ttft_ms - passed_ms
+        left_ms = math.inf if facts.slo_ttft_ms is None else facts.slo_ttft_ms - passed_ms
         predicted_ms, token_ms = self._foresee_times(journey, target, facts)
         pool, now = target.pool or "", time.monotonic()
         # A dry run neither tests the prediction nor puts the next test off.

@@ -165,6 +165,8 @@ async def test_a_request_that_would_be_late_is_refused_with_the_predicted_time(w
     assert "'interactive' is 800 ms" in refused.message
     assert refused.retry_after_s is not None
     assert 3 <= refused.retry_after_s <= 5
+    assert refused.promise is not None
+    assert (refused.promise.service_class, refused.promise.ttft_ms) == ("interactive", 800.0)
     assert world.late("refused") == 1
     assert not len(world.pools.of("slow").books)
 
@@ -231,31 +233,50 @@ async def test_while_others_wait_a_request_in_time_waits_for_its_engine_only_and
 
 @pytest.mark.requirement("SLO-2")
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("ttft_ms", [20_000.0, None])
 async def test_a_request_whose_tokens_would_come_too_slowly_is_refused_with_the_predicted_time(
-    world: World, stream: bool
+    world: World, ttft_ms: float | None, stream: bool
 ) -> None:
-    refused = rejection(world.ask(20_000.0, "refuse", itl_ms=40.0, stream=stream))
+    refused = rejection(world.ask(ttft_ms, "refuse", itl_ms=40.0, stream=stream))
     assert (refused.status, refused.code, refused.retry_after_s) == (429, "slo_unattainable", LONGEST_RETRY_S)
     assert "ms are predicted between tokens; the service level 'interactive' is 40 ms" in refused.message
     assert world.late("refused") == 1
 
 
 @pytest.mark.requirement("SLO-3")
-async def test_a_request_whose_tokens_would_come_too_slowly_is_spilled_or_served_and_counted(world: World) -> None:
-    moved = decision(world.ask(20_000.0, "spill", (FAST,), itl_ms=40.0))
+@pytest.mark.parametrize("ttft_ms", [20_000.0, None])
+async def test_a_request_whose_tokens_would_come_too_slowly_is_spilled_or_served_and_counted(
+    world: World, ttft_ms: float | None
+) -> None:
+    moved = decision(world.ask(ttft_ms, "spill", (FAST,), itl_ms=40.0))
     assert moved.target == FAST
     assert moved.promise is not None
     assert moved.promise.predicted_itl_ms is not None
     assert moved.promise.predicted_itl_ms <= 40.0
-    served = decision(world.ask(20_000.0, "serve", itl_ms=40.0, request_id="r2"))
+    served = decision(world.ask(ttft_ms, "serve", itl_ms=40.0, request_id="r2"))
     assert served.promise is not None
     assert (served.promise.predicted_itl_ms or 0.0) > 40.0
     assert (world.late("spilled"), world.late("served")) == (1, 1)
 
 
-async def test_unknown_times_between_tokens_refuse_and_move_nothing() -> None:
+@pytest.mark.requirement("SLO-2")
+async def test_a_request_held_to_the_time_between_tokens_alone_is_refused_beside_answers_that_leave_no_room(
+    world: World,
+) -> None:
+    world.teach("slow", 5.0, 0.01)
+    assert decision(world.ask(None, "refuse", itl_ms=5.0)).target == SLOW
+    for number in range(5):
+        decision(world.ask(None, request_id=f"crowd{number}"))
+    refused = rejection(world.ask(None, "refuse", itl_ms=5.0, request_id="last"))
+    assert "ms are predicted between tokens" in refused.message
+    # A client's own wish refuses nothing.
+    assert decision(world.ask(None, itl_ms=1.0, request_id="wish")).target == SLOW
+
+
+@pytest.mark.parametrize("ttft_ms", [20_000.0, None])
+async def test_unknown_times_between_tokens_refuse_and_move_nothing(ttft_ms: float | None) -> None:
     world = World()
-    promise = decision(world.ask(20_000.0, "refuse", itl_ms=0.1)).promise
+    promise = decision(world.ask(ttft_ms, "refuse", itl_ms=0.1)).promise
     assert promise is not None
     assert promise.predicted_itl_ms is None
-    assert decision(world.ask(20_000.0, "spill", (FAST,), itl_ms=0.1, request_id="r2")).target == SLOW
+    assert decision(world.ask(ttft_ms, "spill", (FAST,), itl_ms=0.1, request_id="r2")).target == SLOW

@@ -30,6 +30,4 @@ class ServiceLevel(Section):
     def _promises_something(self) -> Self:
         if self.ttft is None and self.itl is None:
             raise ValueError("a service level needs `ttft`, `itl` or both, e.g. `ttft: 800ms`")
-        if self.late != "serve" and self.ttft is None:
-            raise ValueError(f"`late: {self.late}` needs `ttft`: a request is late by its first token")
         return self
