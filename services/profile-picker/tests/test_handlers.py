@@ -139,6 +139,16 @@ async def test_an_unknown_model_is_answered_with_404(world: World) -> None:
     assert "Known models: m" in answer.message
 
 
+async def test_a_request_that_leaves_the_model_open_needs_a_profile_that_chooses_one(world: World) -> None:
+    world.send("auto/cheap")
+    answer = (await eventually(lambda: world.answers))[0]
+    assert isinstance(answer, Rejection)
+    assert (answer.status, answer.code) == (404, "model_not_found")
+    assert answer.message == (
+        "No model is chosen for this request: its profile has no model-selector. Name a model: m."
+    )
+
+
 @pytest.mark.requirement("S0-36", "S0-37")
 async def test_a_failing_rule_is_500_for_the_client_and_is_named_for_the_operator(
     world: World, caplog: pytest.LogCaptureFixture

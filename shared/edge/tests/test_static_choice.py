@@ -207,6 +207,21 @@ def test_names_are_rewritten_here_too() -> None:
     assert "prod" in model_names(settings, {})
 
 
+@pytest.mark.parametrize(
+    ("rule", "selectable"), [({"profile": "chosen"}, True), ({"share": {"split": {"chosen": 1}}}, True), (None, False)]
+)
+def test_auto_needs_a_selector_in_a_profile_that_rules_may_choose(
+    rule: dict[str, object] | None, selectable: bool
+) -> None:
+    rules = [{"when": 'path == "/"', "profile": "plain"}, *([{"when": "true"} | rule] if rule else [])]
+    settings = config(
+        profiles={"plain": {}, "chosen": {"request": ["model-selector/s", "scheduler"]}},
+        selectors={"s": {"models": ["alias"]}},
+        **{"profile-picker": {"use": "rules", "rules": rules, "default": "plain"}},
+    )
+    assert bool(static_policy(settings).selectable) is selectable
+
+
 def test_auto_without_a_selector_is_no_model() -> None:
     with pytest.raises(Refusal) as refused:
         pick(config(), snapshot("p", view("a")), "auto")

@@ -6,11 +6,11 @@ from typing import Final, NamedTuple, cast
 from pointsman_contracts.identity import IDENTITY, LEVEL
 from pointsman_contracts.journey import FactsChanges, Journey, RequestFacts, Stage, Target
 from pointsman_contracts.message import read_fields
-from pointsman_core.config import Config, active, response_entry, stage_entry
+from pointsman_core.config import AUTO, Config, active, response_entry, stage_entry
 from pointsman_core.permission import may_ask, may_use, not_allowed
 from pointsman_core.refusal import Refusal
 from pointsman_core.service_level import facts_of_level
-from pointsman_core.unknown_model import unknown_model
+from pointsman_core.unknown_model import NAMED, unknown_model
 from pointsman_plugins.picking import UNHEARD_OF, Choice, PickError, PoolStates, ProfilePicker
 from pointsman_plugins.profile_chains import build_chains
 from pointsman_plugins.registry import Registry
@@ -189,4 +189,12 @@ class Routing:
                 for name in known
                 if self._allows(allowed, name) or (name in self._aliases and may_ask(allowed, name))
             ]
+        if model.partition("/")[0] == AUTO:
+            names = ", ".join(known[:NAMED]) or "none"
+            return Refusal(
+                404,
+                f"No model is chosen for this request: its profile has no model-selector. Name a model: {names}.",
+                code="model_not_found",
+                param="model",
+            )
         return unknown_model(model, known)

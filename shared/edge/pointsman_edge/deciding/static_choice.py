@@ -5,7 +5,7 @@ and how much) and stages that fail closed can't be run here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from pointsman_contracts.journey import AFTER, BodyEdit, Stage, Target
 from pointsman_contracts.message import read_fields
@@ -220,7 +220,20 @@ def _possible(config: Config) -> Mapping[str, Profile]:
         chosen = (picker.model_extra or {}).get("profile") or picker.default
         if isinstance(chosen, str) and chosen in config.profiles:
             return {chosen: config.profiles[chosen]}
+    named = set(_profiles_of_rules((picker.model_extra or {}).get("rules"))) if picker.use == "rules" else None
+    if named:
+        return {name: each for name, each in config.profiles.items() if name in named or name == picker.default}
     return config.profiles
+
+
+def _profiles_of_rules(rules: object) -> Iterator[object]:
+    """The profiles that these rules may choose; the profile-picker refuses what isn't rules."""
+    for rule in cast("list[object]", rules) if isinstance(rules, list) else []:
+        if isinstance(rule, dict):
+            read = cast("dict[str, object]", rule)
+            share = read.get("share")
+            split = cast("dict[str, object]", share).get("split") if isinstance(share, dict) else None
+            yield from (read.get("profile"), *(cast("dict[str, object]", split) if isinstance(split, dict) else ()))
 
 
 def _selectable(config: Config, profiles: Mapping[str, Profile]) -> Iterator[str]:
