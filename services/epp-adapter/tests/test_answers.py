@@ -10,8 +10,9 @@ from pointsman_apis import named
 from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
-from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_contracts.reply import ChosenEndpoint, Rejection
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
+from pointsman_contracts.service_level import ServicePromise
 from pointsman_edge.deciding.decider import StagesMissing
 from pointsman_epp_adapter.domain.answer import Answer
 from pointsman_testing import eventually
@@ -175,6 +176,12 @@ MODES: dict[str, tuple[dict[str, str], dict[str, Any], int, int | None]] = {
         STREAMED,
         None,
     ),
+    "a stream where engines' times are learnt for service levels": (
+        STREAM,
+        {"config": {"profiles": {"chat": {"request": ["scheduler"], "slo": {"itl": "40ms"}}}}},
+        STREAMED,
+        None,
+    ),
     "a stream where Envoy is configured to send none": (STREAM, {"stream_usage": True}, NONE, STREAMED),
     "a short document": ({"content-length": "100"}, {}, STREAMED, BUFFERED),
     "a long document": ({"content-length": "9000000"}, {}, STREAMED, None),
@@ -198,6 +205,46 @@ async def test_envoy_sends_as_much_of_an_answer_as_is_needed(name: str, start_pi
         # The head of a stream leaves with its first words, or seconds later.
         await exchange.body(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n', of="response", end=False)
     assert (await exchange.reply()).mode == wanted
+
+
+PROMISE = ServicePromise(service_class="interactive", ttft_ms=60_000.0, itl_ms=60_000.0)
+
+
+@pytest.mark.requirement("SLO-1")
+@pytest.mark.parametrize(("configured", "seen"), [(STREAMED, True), (NONE, True), (NONE, False)])
+async def test_a_stream_is_held_to_its_level_where_envoy_shows_it_and_otherwise_nothing_is_known(
+    configured: int, seen: bool, start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {"promise": PROMISE}
+    exchange = await answering(picker, (BUFFERED if seen else FULL_DUPLEX, configured))
+    await exchange.response(headers=STREAM)
+    await exchange.reply()
+    if seen:
+        await exchange.body(EVENT + USAGE, of="response")
+        await exchange.reply()
+    await exchange.done()
+    (done,) = await picker.completed()
+    assert (done.promise, done.outcome, done.kept) == (PROMISE, "ok", True if seen else None)
+    assert (done.ttft_ms is not None) is seen
+
+
+@pytest.mark.requirement("SLO-2")
+async def test_the_end_of_a_refused_request_has_its_level_and_model(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    refused = Rejection(
+        request_id="mine", stage="scheduler", status=429, type="rate_limit_error", code="slo_unattainable",
+        message="too late", retry_after_s=3.0, model="llama-8b", promise=PROMISE,
+    )  # fmt: skip
+    picker.stages.reply = lambda _: refused
+    exchange = picker.client.open()
+    await exchange.request(headers={"x-request-id": "mine"})
+    await exchange.body(BODY)
+    assert (await exchange.reply()).status == 429
+    (done,) = await picker.completed()
+    assert (done.outcome, done.status, done.model, done.promise, done.kept) == (
+        "rejected", 429, "llama-8b", PROMISE, None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("ends_by", ["an empty piece", "trailers"])

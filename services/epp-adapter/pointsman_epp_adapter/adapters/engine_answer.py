@@ -105,6 +105,7 @@ class EngineAnswer(AwaitedAnswer):
             if self._seen:
                 record.end("client_gone", answer.status, _BROKEN)
             else:
+                record.first_byte_at = None  # engines send headers before there is a first token
                 self._ended(_UNSEEN)
         record.bytes_out = answer.bytes if self._reviewed is None else self._reviewed.bytes_out
         record.tail = answer.tail

@@ -143,7 +143,7 @@ class ExtProcRequest(EdgeRequest):
         body = edited_body(body, edits, None)
         review = self.edge.response_stages.begin_review(self, decision) if self._sees_answer else None
         followed = decision.profile in policy.response_processors
-        counted = envoy.settings.stream_usage or policy.counts_tokens or followed
+        counted = envoy.settings.stream_usage or policy.counts_tokens or followed or decision.promise is not None
         reviewed = review is not None and (review.blocks or review.keeps)
         seen = counted or reviewed or engine_request.rewritten(decision, asked)
         mode = engine_request.answer_mode(self._stream, head, whole, body, record.api, seen=seen)

@@ -44,7 +44,7 @@ class EdgePolicy:
     reads_token_ids: frozenset[str]
     """Profiles with a processor that reads the token ids of answers."""
     counts_tokens: bool
-    """Whether the usage of every answer must be known, even if the client didn't ask for it."""
+    """Whether first token and usage of every answer must be known, even if the client didn't ask for the usage."""
 
 
 def compile_policy(config: Config, revision: int) -> EdgePolicy:
@@ -55,6 +55,8 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
         read_fields(Stage, response_entry(use, config.stages)) for use in active(config.postprocessing)
     )
     counts_tokens = any(use.use in _COUNTING and use.mode != "off" for use in config.preprocessing)
+    # Service levels rest on times that are learnt from all answers.
+    leveled = any(each.slo is not None for each in (*config.profiles.values(), *config.models.values()))
     processors = build_response_processors(config)
     return EdgePolicy(
         revision=revision,
@@ -68,7 +70,7 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
         reads_token_ids=frozenset(
             [name for name, each in processors.items() if any(one.reads_token_ids for one in each)]
         ),
-        counts_tokens=counts_tokens,
+        counts_tokens=counts_tokens or leveled,
     )
 
 
