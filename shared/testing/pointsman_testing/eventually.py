@@ -8,8 +8,9 @@ from typing import TypeVar, cast
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
-"""Seconds; long enough for a machine that gives a process no CPU for seconds. A longer wait is a failure."""
+PATIENCE_S = 60.0
+"""Seconds; long enough for a machine that gives a process no CPU for seconds, many times in a row. A longer wait is a
+failure."""
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.05
 

@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2
 
 from pointsman_epp_adapter.adapters.ext_proc_messages import ProcessingRequest, ProcessingResponse
 
-LIMIT_S: Final = 30.0
+LIMIT_S: Final = 60.0
 """No answer takes longer in a test."""
 DESTINATION: Final = "x-gateway-destination-endpoint"
 CHAT: Final = b'{"model":"llama-8b","messages":[]}'

@@ -14,8 +14,8 @@ import aiohttp
 from pointsman_testing.eventually import eventually
 from pointsman_testing.nursery import Forked
 
-READY_TIMEOUT_S = 60.0
-_END_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 60.0
 
 
 class ServiceProcess:

@@ -265,7 +265,7 @@ class Stack:
             *arguments,
             env={"POINTSMAN_NATS_URL": self.nats.url, **self._settings, **self.logins("operator")},
         )
-        return await process.ended(60), process.log_text()
+        return await process.ended(120), process.log_text()
 
     async def restart(self, service: str, index: int) -> ServiceProcess:
         """Put a new process in the place of one that was killed; returns when it is ready."""
@@ -360,7 +360,8 @@ class StackFactory:
         settings: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[Stack]:
         """A stack with the sample configuration, this `static` policy everywhere (None: as it says), a `hop_budget`
-        in which a busy machine lets every stage answer (None: the product's own), and `changes` of top-level keys; the
+        and a `silent_wait` in which a busy machine lets every stage answer (`hop_budget` None: the product's own of
+        both), and `changes` of top-level keys; the
         engines have what is `served`, by default what the sample of this repository names; `stored` applies it instead
         of giving services the file, `cache` lets the engines tell of theirs, `nats` is a server that isn't started
         yet; `bundled` runs the n-th replica of every service in one process; `settings` are environment
@@ -374,7 +375,7 @@ class StackFactory:
                 profile["static"] = static
         document.update(changes or {})
         if hop_budget is not None:
-            document["edge"] = {"hop_budget": hop_budget, **document.get("edge", {})}
+            document["edge"] = {"hop_budget": hop_budget, "silent_wait": "20s", **document.get("edge", {})}
         config = folder / "pointsman.yaml"
         config.write_text(yaml.safe_dump(document), encoding="utf-8")
         nats = nats or new_nats_server()
