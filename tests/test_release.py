@@ -27,9 +27,9 @@ preprocessing:
   - {use: api-key-auth, stored: true}
   - {use: budget, name: keys, per: [key], claim: budget}
 """
-START_S: Final = 90
+START_S: Final = 180
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(not Path(UV).exists(), reason="needs the uv of `make`")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(not Path(UV).exists(), reason="needs the uv of `make`")]
 
 
 class Installed(NamedTuple):
@@ -41,7 +41,7 @@ class Installed(NamedTuple):
     def run(self, *arguments: str) -> str:
         done = subprocess.run(
             [str(self.bin / "pointsman"), *arguments],
-            cwd=self.folder, env=self.env, check=False, capture_output=True, text=True, timeout=120,
+            cwd=self.folder, env=self.env, check=False, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

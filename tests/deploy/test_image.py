@@ -90,7 +90,6 @@ def test_the_uv_steps_make_an_environment_with_this_member_alone(member: str, tm
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     if member in ("cli", "simulator"):
         name = "pointsman" if member == "cli" else "pointsman-simulator"

@@ -37,7 +37,7 @@ ENDLESS: Final = ("watch", "up")
 """Commands of ours that run until Ctrl-C."""
 DOCUMENTED_ID: Final = "req-0123456789ab-1"
 DOCUMENTED_SESSION: Final = "8a5b-1"
-START_S: Final = 90
+START_S: Final = 180
 RUN_BY_TESTS: Final = {
     "audit_faststream": "audit/test_audit.py",
     "audit_nats": "audit/test_audit.py",
@@ -49,7 +49,7 @@ RUN_BY_TESTS: Final = {
 }
 """The names of shown files in the test that runs them."""
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(480)
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 

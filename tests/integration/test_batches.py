@@ -39,7 +39,7 @@ async def stack(stacks: StackFactory) -> AsyncIterator[Stack]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def ai(stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="unused", max_retries=2) as client:
+    async with openai.AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="unused", max_retries=8) as client:
         yield client
 
 
@@ -156,7 +156,7 @@ async def test_a_cancelled_batch_keeps_its_answers_and_names_the_other_lines(ai:
 
 @pytest.mark.requirement("BATCH-1")
 async def test_anthropics_client_runs_a_message_batch(stack: Stack) -> None:
-    async with anthropic.AsyncAnthropic(base_url=stack.door, api_key="unused", max_retries=2) as claude:
+    async with anthropic.AsyncAnthropic(base_url=stack.door, api_key="unused", max_retries=8) as claude:
         requests: list[Request] = [
             {
                 "custom_id": f"r-{number}",
@@ -234,14 +234,14 @@ async def test_background_requests_leave_when_others_come_and_are_answered_in_th
             for number, name in enumerate(names)
         ]
         # Engines without other requests take all of them.
-        await eventually(lambda: {*names} <= {each.request_id for each in chosen}, timeout=30)
+        await eventually(lambda: {*names} <= {each.request_id for each in chosen})
         others: list[asyncio.Task[int]] = []
         while not any(each.request_id in names for each in ended) and len(others) < 200:
             others.append(asyncio.create_task(ask(len(others), 1000)))
             await asyncio.sleep(0.05)
         assert await asyncio.gather(*background) == [LONG] * len(names)
         assert set(await asyncio.gather(*others)) == {1000}
-        await eventually(lambda: {*names} <= {each.request_id for each in ended}, timeout=30)
+        await eventually(lambda: {*names} <= {each.request_id for each in ended})
         stops = [
             sum(attempt.outcome == "preempted" for attempt in each.attempts)
             for each in ended

@@ -70,7 +70,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def js(stack: Stack) -> AsyncIterator[JetStreamContext]:
     client = await nats.connect(stack.nats.url)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-    yield client.jetstream()  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    yield client.jetstream(timeout=30)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
     await client.close()
 
 
@@ -113,7 +113,7 @@ async def publish(js: JetStreamContext, data: bytes, queue: str = QUEUE) -> int:
             return False
         return True
 
-    await eventually(stored, timeout=30)
+    await eventually(stored)
     return sequences[-1]
 
 
@@ -185,7 +185,7 @@ async def test_each_line_has_one_result_and_one_charge_whichever_process_is_kill
             records[:] = [each for each in seen if each.identity.batch == batch.id and each.usage.completion_tokens]
             return Counter(record.request_id.split(".")[0] for record in records)
 
-        await eventually(lambda: len(charged()) == LINES, timeout=30)
+        await eventually(lambda: len(charged()) == LINES)
         assert set(charged().values()) == {1}
         assert sum(record.usage.completion_tokens for record in records) == tokens
         assert {(each.identity.tenant, each.identity.key) for each in records} == {("acme", "key-of-acme")}
@@ -201,7 +201,7 @@ async def test_each_line_has_one_result_and_one_charge_whichever_process_is_kill
             assert {each.identity.tenant for each in of_queue} <= {"acme"}
             return Counter(record.request_id.split(".")[0] for record in of_queue)
 
-        await eventually(lambda: len(charged_items()) == ITEMS, timeout=30)
+        await eventually(lambda: len(charged_items()) == ITEMS)
         assert set(charged_items().values()) == {1}
         # Nano-dollars at half of 100 and 1,000 dollars per million tokens.
         assert all(
@@ -267,13 +267,13 @@ async def test_a_callback_gets_the_result_until_its_receiver_accepts_it(
     await publish(js, item("called", callback=f"{receiver.url}results/1"))
     result = await result_of(js, "called")
     assert result.status == 200
-    await eventually(lambda: len(receiver.bodies) == 2, timeout=20)
+    await eventually(lambda: len(receiver.bodies) == 2)
     assert receiver.bodies == [result, result]
     assert len({*receiver.keys}) == 1
     # A second item of this id is no second request; a redirect isn't followed.
     receiver.status = 302
     await publish(js, item("called", callback=f"{receiver.url}results/2"))
-    await eventually(lambda: len(receiver.bodies) == 3, timeout=20)
+    await eventually(lambda: len(receiver.bodies) == 3)
     assert receiver.bodies[2] == result
 
 
@@ -282,6 +282,6 @@ async def test_the_documented_producer_gets_its_answers(stack: Stack) -> None:
     program = str(ROOT / "examples" / "work_faststream.py")
     env = {"POINTSMAN_NATS_URL": stack.nats.url, "WORK_QUEUE": QUEUE}
     process = await asyncio.create_subprocess_exec(sys.executable, program, env=env, stdout=asyncio.subprocess.PIPE)
-    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    output, _ = await asyncio.wait_for(process.communicate(), 180)
     assert process.returncode == 0
     assert sorted(line.split(b":")[0] for line in output.splitlines()) == [b"batch", b"queue"]

@@ -27,9 +27,9 @@ preprocessing:
   - {use: api-key-auth, stored: true}
   - {use: budget, name: keys, per: [key], claim: budget, soft: 50%}
 """
-READY_S = 90
+READY_S = 180
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(480)
 
 
 class Answer(NamedTuple):
@@ -122,11 +122,12 @@ async def test_a_key_is_made_spent_and_revoked_and_what_it_spent_outlives_the_ga
         async def spent() -> Decimal | None:
             rows = list(csv.DictReader((await gateway.run("usage", "--by", "day,key", "--csv")).splitlines()))
             sums = {row["key"]: Decimal(row["cost"]) for row in rows}
-            return sums.get("ci")
+            # The ledger may lack the last records for a moment.
+            assert sums.get("ci") == Decimal("0.30") - left, "the ledger and the budget have the same money"
+            return sums["ci"]
 
-        total = await eventually(spent)
         left = Decimal(again.headers["x-pointsman-budget-remaining"])
-        assert total == Decimal("0.30") - left, "the ledger and the budget have the same money"
+        await eventually(spent)
 
         assert "ci" in await gateway.run("keys", "list")
         assert "0.30/month" in await gateway.run("keys", "show", "ci")

@@ -16,10 +16,11 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 
 from pointsman_testing import eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.console_scene import TOKEN
 from pointsman_testing.stack import Stack, StackFactory
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE: Final = Path(__file__).resolve().parents[2] / "services/console/tests/axe/axe.min.js"
@@ -59,9 +60,13 @@ async def shown(stacks: StackFactory) -> AsyncIterator[Shown]:
         url = str(serving["url"])
         body = {"model": "llama-3.1-8b", "messages": [{"role": "user", "content": MARKER}], "max_tokens": 4}
         chat = f"{stack.door}/v1/chat/completions"
-        async with aiohttp.ClientSession() as http, http.post(chat, json=body) as answer:
-            assert answer.status == 200, await answer.text()
-            request_id = answer.headers["x-request-id"]
+
+        async def asked() -> tuple[int, str, str]:
+            async with aiohttp.ClientSession() as http, http.post(chat, json=body) as answer:
+                return answer.status, answer.headers["x-request-id"], await answer.text()
+
+        status, request_id, text = await answered(asked)
+        assert status == 200, text
         async with httpx.AsyncClient(base_url=url) as client:
             (await client.post("/api/login", json={"token": TOKEN})).raise_for_status()
             cookies = dict(client.cookies)

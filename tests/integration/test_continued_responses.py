@@ -53,7 +53,7 @@ async def test_each_turn_of_a_chain_is_predicted_with_its_size_and_what_its_engi
     seen: list[RequestScheduled] = []
     async with (
         observing(stack.nats.url) as observer,
-        AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="-", max_retries=0) as client,
+        AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="-", max_retries=5) as client,
     ):
         decisions = observer.listen(RequestScheduled, POOL)
         previous: str | None = None

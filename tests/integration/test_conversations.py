@@ -90,7 +90,7 @@ async def test_the_next_turn_of_a_conversation_is_known_to_be_cached_up_to_its_l
     pairs: list[tuple[int, int]] = []
     async with (
         observing(stack.nats.url) as seen,
-        AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="-", max_retries=0) as client,
+        AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="-", max_retries=5) as client,
     ):
         for number in range(CONVERSATIONS):
             talk = Talk(client, seen, 2 * number + stream, stream=stream)

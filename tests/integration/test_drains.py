@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -104,9 +105,14 @@ async def test_a_rolling_restart_of_every_engine_loses_no_character_behind_envoy
         async with WholeStreams(door, rate=4, tokens=100, whole_every=5) as streams:
             await eventually(lambda: all(engine.running >= 2 for engine in engines), timeout=60)
             for engine in engines:
-                code, said = await stack.command("engines", "drain", engine.url, "--within", "1s")
-                assert code == 0, said
-                assert "has no requests left" in said
+
+                async def drains(engine: ContinuingServer = engine) -> bool:
+                    """Once the others are known to serve, which a busy machine may doubt for a moment."""
+                    code, said = await stack.command("engines", "drain", engine.url, "--within", "1s")
+                    assert code == 0, said
+                    return "has no requests left" in said
+
+                await eventually(drains)
                 assert engine.running == 0
                 await engine.stop()
                 assert engine.started_at is not None
@@ -138,7 +144,8 @@ async def test_orders_that_make_no_sense_are_refused_and_others_may_come_twice(s
         assert (code, "It drained already: ordered by an operator." in said) == (0, True), said
         code, said = await stack.command("engines", "list")
         assert "ordered by an operator" in said
-        assert "draining, 59" in said or "draining, 60" in said, said
+        [left_s] = re.findall(r"draining, (\d+)", said)
+        assert 300 < int(left_s) <= 600, said
         code, said = await stack.command("engines", "drain", two.url)
         assert (code, f"is the last engine of the pool {POOL} that serves {MODEL}" in said) == (1, True), said
         code, said = await stack.command("engines", "undrain", one.url)

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from pointsman_testing import eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.fake_engine import FakeEngine
 from pointsman_testing.scripted_engine import Received
 from pointsman_testing.stack import POOL, Stack, StackFactory
@@ -44,11 +45,15 @@ async def gateway(stacks: StackFactory) -> AsyncIterator[Stack]:
 
 async def chat(stack: Stack, model: str, **headers: str) -> tuple[int, dict[str, object]]:
     body = {"model": model, "messages": [{"role": "user", "content": "x"}]}
-    async with (
-        aiohttp.ClientSession() as http,
-        http.post(f"{stack.door}/v1/chat/completions", json=body, headers=headers) as answer,
-    ):
-        return answer.status, json.loads(await answer.read())
+
+    async def once() -> tuple[int, dict[str, object]]:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{stack.door}/v1/chat/completions", json=body, headers=headers) as answer,
+        ):
+            return answer.status, json.loads(await answer.read())
+
+    return await answered(once)
 
 
 @pytest.mark.requirement("ENGINE-5")

@@ -12,6 +12,7 @@ import yaml
 from pydantic import JsonValue
 
 from pointsman_testing import eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.stack import Stack, StackFactory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -32,8 +33,12 @@ async def known(stacks: StackFactory) -> AsyncIterator[Stack]:
         code, output = await stack.command("keys", "create", "--tenant", "acme", "--name", "ci-build")
         assert code == 0, output
         body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
-        async with httpx.AsyncClient(base_url=stack.door) as http:
-            assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+        async with httpx.AsyncClient(base_url=stack.door, timeout=60) as http:
+
+            async def asked() -> tuple[int]:
+                return ((await http.post("/v1/chat/completions", json=body)).status_code,)
+
+            assert await answered(asked) == (200,)
 
         async def summed() -> bool:
             return MODEL in (await stack.command("usage"))[1]
@@ -79,10 +84,15 @@ async def known(stacks: StackFactory) -> AsyncIterator[Stack]:
 async def test_a_command_says_what_was_wrong_and_what_would_be_right(
     known: Stack, arguments: list[str], wrong: str, right: str
 ) -> None:
-    code, output = await known.command(*arguments)
-    assert code != 0
-    assert wrong in output
-    assert right in output
+    async def told() -> bool:
+        code, output = await known.command(*arguments)
+        assert code != 0
+        assert wrong in output
+        assert right in output
+        return True
+
+    # Commands that ask running processes hear those that answer in time.
+    await eventually(told)
 
 
 async def test_a_port_in_use_is_named_with_the_option_that_changes_it(known: Stack) -> None:
@@ -177,9 +187,14 @@ async def test_a_configuration_is_refused_with_the_key_and_the_right_form(
 async def test_a_request_is_refused_with_words_for_both(
     known: Stack, path: str, content_type: str, body: str, status: int, wrong: str, right: str
 ) -> None:
-    async with httpx.AsyncClient(base_url=known.door) as http:
-        answer = await http.post(path, content=body, headers={"content-type": content_type})
-    assert answer.status_code == status
+    async with httpx.AsyncClient(base_url=known.door, timeout=60) as http:
+
+        async def asked() -> tuple[int, httpx.Response]:
+            found = await http.post(path, content=body, headers={"content-type": content_type})
+            return found.status_code, found
+
+        told, answer = await answered(asked)
+    assert told == status
     message = answer.json()["error"]["message"]
     assert wrong in message
     assert right in message

@@ -22,7 +22,7 @@ from pointsman_testing.processes import ServiceProcess
 from pointsman_testing.stack import Stack, StackFactory
 from pointsman_testing.traffic import Traffic
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(480)]
 
 STAGES = ("preprocessor", "profile-picker", "model-selector", "scheduler")
 RATE = 100
@@ -34,7 +34,7 @@ BODY = {
 
 
 def traffic(stack: Stack, rate: float = RATE) -> Traffic:
-    return Traffic(f"{stack.door}/v1/completions", rate, BODY)
+    return Traffic(f"{stack.door}/v1/completions", rate, BODY, timeout=150)
 
 
 async def ask(http: aiohttp.ClientSession, door: str, body: Mapping[str, JsonValue]) -> tuple[int, str, str]:
@@ -138,7 +138,7 @@ async def test_an_idle_frontend_that_is_killed_takes_nothing_along(doubled: Stac
 @pytest.mark.parametrize("stage", STAGES)
 async def test_without_a_second_replica_requests_wait_until_it_is_back(single: Stack, stage: str, how: str) -> None:
     victim = single.services[stage][0]
-    async with Traffic(f"{single.door}/v1/completions", 20, BODY, timeout=60) as running:
+    async with traffic(single, 20) as running:
         await flowing(running, 20)
         getattr(victim, how)()
         gone_at = running.now
@@ -155,8 +155,9 @@ async def test_without_a_second_replica_requests_wait_until_it_is_back(single: S
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def single(stacks: StackFactory) -> AsyncIterator[Stack]:
     """One replica of everything, a policy that forbids the edge to choose by itself, and time to start a killed replica
-    again."""
-    async with stacks.start(static="deny", hop_budget=None, changes={"edge": {"silent_wait": "30s"}}) as stack:
+    again: a busy machine may take half a minute for it, or for what a test does in two seconds."""
+    patient: JsonValue = {"silent_wait": "120s", "decision_timeout": "120s"}
+    async with stacks.start(static="deny", hop_budget=None, changes={"edge": patient}) as stack:
         yield stack
 
 

@@ -71,6 +71,7 @@ async def stack(stacks: StackFactory, engine: ScriptedEngine) -> AsyncIterator[S
         "profile-picker": {"use": "single"},
         "profiles": {"standard": GUARDED},
         "guards": {"house": {"restore": True}},
+        "edge": {"silent_wait": "3s"},
     }
     async with stacks.start(engines=1, replicas={"guard": 1}, changes=changes) as started:
         yield started
@@ -78,7 +79,7 @@ async def stack(stacks: StackFactory, engine: ScriptedEngine) -> AsyncIterator[S
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def ai(stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="unused", max_retries=5) as client:
+    async with openai.AsyncOpenAI(base_url=f"{stack.door}/v1", api_key="unused", max_retries=8) as client:
         yield client
 
 

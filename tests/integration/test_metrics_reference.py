@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.telling.process import Process
+from pointsman_testing.answered import answered
 from pointsman_testing.stack import Stack, StackFactory
 from pointsman_worker_agent.kv_metrics import KvMetrics, KvSource
 from pointsman_worker_agent.kv_speaker import KvSpeaker
@@ -89,8 +90,13 @@ async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> N
     async with aiohttp.ClientSession() as http:
         for body in ({"stream": True}, {"model": "auto"}, {"model": "nobody-has-this"}):
             asked = {"model": "llama-3.1-8b", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2} | body
-            async with http.post(f"{stack.door}/v1/chat/completions", json=asked) as answer:
-                await answer.read()
+
+            async def once(asked: object = asked) -> tuple[int]:
+                async with http.post(f"{stack.door}/v1/chat/completions", json=asked) as answer:
+                    await answer.read()
+                    return (answer.status,)
+
+            await answered(once)
     sections = documented()
     everywhere = sections.pop(EVERY_SERVICE)
     del sections[KV_EVENTS], sections[SIDECAR]

@@ -79,7 +79,7 @@ async def test_choices_follow_what_completions_taught(world: World) -> None:
             chance."""
             before = len(decisions)
             await world.ask("auto", 20)
-            await eventually(lambda: len(decisions) >= before + 20, timeout=10)
+            await eventually(lambda: len(decisions) >= before + 20)
             return {decision.target.pool for decision in decisions[before:]} == {pool}
 
         for model in ("quick", "slow"):

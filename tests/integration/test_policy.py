@@ -93,7 +93,7 @@ async def ask(
 
 
 async def apply(stack: Stack, file: Path) -> None:
-    code, output = await stack.command("config", "apply", str(file))
+    code, output = await stack.command("config", "apply", "--wait", "60", str(file))
     assert code == 0, output
 
 

@@ -4,6 +4,7 @@ Prompts are sent to an engine directly, past the gateway, so that nothing but it
 """
 
 import itertools
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic import JsonValue
 from pointsman_contracts.kv import WorkerKvEvents
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_testing import eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.observer import Observer, observing
 from pointsman_testing.stack import POOL, EngineProcess, KvTelling, Stack, StackFactory
 from pointsman_testing.tiny_tokenizer import write_tokenizer
@@ -29,7 +31,7 @@ BLOCK: Final = 32
 ENGINE_BLOCK: Final = 16
 ENGINE_BLOCKS: Final = 256
 CHAT: Final = "/v1/chat/completions"
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 60.0
 """A decision may be made before the scheduler has read what this test has: then another prompt is tried."""
 BY_PREFIX: Final[JsonValue] = {"filters": ["healthy", "lora-capable"], "scorers": ["prefix-cache"]}
 """Nothing but prefixes decides: how fast an engine seems to be changes with what else the machine does."""
@@ -65,11 +67,15 @@ class Talk:
         """Returns the request's id and the usage, in tokens."""
         messages = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": text}]
         body = {"model": "llama-3.1-8b", "messages": messages, "max_tokens": 2} | fields
-        async with self._http.post(f"{url}{CHAT}", json=body) as answer:
-            assert answer.status == 200, await answer.text()
-            usage = (await answer.json())["usage"]
-        cached = usage["prompt_tokens_details"]["cached_tokens"]
-        return answer.headers.get("x-request-id", ""), {"prompt": usage["prompt_tokens"], "cached": cached}
+
+        async def once() -> tuple[int, str, str]:
+            async with self._http.post(f"{url}{CHAT}", json=body) as answer:
+                return answer.status, answer.headers.get("x-request-id", ""), await answer.text()
+
+        status, request_id, document = await answered(once)
+        assert status == 200, document
+        usage = json.loads(document)["usage"]
+        return request_id, {"prompt": usage["prompt_tokens"], "cached": usage["prompt_tokens_details"]["cached_tokens"]}
 
     async def cache(self, engine: EngineProcess, text: str, op: str = "stored", **fields: JsonValue) -> None:
         """Put a prompt into an engine's cache and wait until the bus was told."""

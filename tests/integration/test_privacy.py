@@ -18,6 +18,7 @@ from nats.aio.msg import Msg
 from pointsman_contracts import headers
 from pointsman_recorder.adapters.event_text import unpacked
 from pointsman_testing import eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.fake_engine import FakeEngine
 from pointsman_testing.mock_providers import MockProvider
 from pointsman_testing.scripted_engine import Received, ScriptedEngine
@@ -216,7 +217,7 @@ async def _talk(world: World) -> tuple[list[str], list[str]]:
     own = {"authorization": f"Bearer {KEY}", "cookie": f"session={COOKIE}"}
     async with aiohttp.ClientSession() as http:
 
-        async def send(path: str, data: bytes, given: dict[str, str]) -> int:
+        async def send(path: str, data: bytes, given: dict[str, str]) -> tuple[int]:
             ids.append(f"talk-{len(ids)}")
             kind = {"content-type": "application/json", "x-request-id": ids[-1]}
             async with http.post(f"{stack.door}/v1/{path}", data=data, headers={**kind, **given}) as answer:
@@ -224,13 +225,13 @@ async def _talk(world: World) -> tuple[list[str], list[str]]:
                 # The answer of an engine or provider is for its client alone.
                 if answer.status != 200 and ANSWER not in text:
                     errors.append(text)
-                return answer.status
+                return (answer.status,)
 
         async def ask(path: str, given: dict[str, str] = own, **more: object) -> int:
             content = f"Remember {PROMPT}."
             said = [{"role": "user", "content": content}] if PATHS[path] == "messages" else content
             body = {"model": "llama-3.1-8b", PATHS[path]: said, "max_tokens": 9, **more}
-            return await send(path, json.dumps(body).encode(), given)
+            return (await answered(lambda: send(path, json.dumps(body).encode(), given)))[0]
 
         for path in PATHS:
             assert await ask(path) == 200
@@ -253,7 +254,7 @@ async def _talk(world: World) -> tuple[list[str], list[str]]:
             await ask("chat/completions", {"authorization": f"Bearer {WRONG_KEY}"}),
             await ask("chat/completions", {"x-api-key": WRONG_KEY}),
             await ask("chat/completions", {"authorization": f"Basic {WRONG_KEY}"}),
-            await send("chat/completions", f'{{"model": "llama-3.1-8b", "messages": "{PROMPT}'.encode(), own),
+            (await send("chat/completions", f'{{"model": "llama-3.1-8b", "messages": "{PROMPT}'.encode(), own))[0],
             await ask("chat/completions", {**own, "x-request-id": f"{COOKIE} {KEY}"}),
             await ask(
                 "chat/completions",

@@ -105,7 +105,7 @@ async def world(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
                     "kind": "openai",
                     "base_url": f"{server.url}/v1",
                     "connections": 2,
-                    "connect_timeout": "300ms",
+                    "connect_timeout": "2s",
                 }
             },
             "models": {**models, **safe, **backup},
@@ -123,7 +123,7 @@ async def world(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
 
 async def test_requests_that_waited_for_a_pause_do_not_come_at_once_when_it_ends(world: World) -> None:
     far = world.far
-    far.scripts["limited"] = refuses(429, {"message": "slow down"}, "retry-after: 1\r\n")
+    far.scripts["limited"] = refuses(429, {"message": "slow down"}, "retry-after: 4\r\n")
     assert await world.ask("limited") == "429 rate_limit_exceeded"
     assert await world.ask("limited-safe") == "backup"
     assert far.asked["limited"] == 1, "it asked for a pause"

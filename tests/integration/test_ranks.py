@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_testing import eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.observer import Observer, observing
 from pointsman_testing.stack import POOL, EngineProcess, KvTelling, ServedPool, Stack, StackFactory
 from pointsman_testing.tiny_tokenizer import write_tokenizer
@@ -61,10 +62,13 @@ class Client:
     async def ask(self, text: str, tokens: int = 2) -> tuple[RequestScheduled, int]:
         """The decision, and the cached tokens by the engine's own count."""
         body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": tokens}
-        async with self._http.post(self._url, json=body | {"ignore_eos": True}) as answer:
-            document = cast("dict[str, dict[str, dict[str, int]]]", await answer.json())
-            assert answer.status == 200, document
-            request_id = answer.headers["x-request-id"]
+
+        async def once() -> tuple[int, str, dict[str, dict[str, dict[str, int]]]]:
+            async with self._http.post(self._url, json=body | {"ignore_eos": True}) as answer:
+                return answer.status, answer.headers["x-request-id"], await answer.json()
+
+        status, request_id, document = await answered(once)
+        assert status == 200, document
         found = await eventually(lambda: next((d for d in self._decisions if d.request_id == request_id), None))
         assert found is not None
         return found, document["usage"]["prompt_tokens_details"]["cached_tokens"]

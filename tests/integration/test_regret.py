@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import aiohttp
 import pytest
 
 from pointsman_testing import Processes, eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.stack import Stack, StackFactory
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -23,7 +25,7 @@ SCHEDULING: Final[dict[str, Any]] = {
     }
 }
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(480)
 
 
 async def _send(stack: Stack, count: int) -> None:
@@ -36,9 +38,13 @@ async def _send(stack: Stack, count: int) -> None:
                 words = f"{number} once upon a time there was a pointsman. " * (20 + number % 7 * 40)
                 body = {"model": "llama-3.1-8b", "prompt": words, "max_tokens": 9 + number % 5, "stream": True}
                 headers = {"x-request-id": f"regret-{number}"}
-                async with http.post(f"{stack.door}/v1/completions", json=body, headers=headers) as answer:
-                    await answer.read()
-                    assert answer.status == 200
+
+                async def once(body: object = body, headers: Mapping[str, str] = headers) -> tuple[int]:
+                    async with http.post(f"{stack.door}/v1/completions", json=body, headers=headers) as answer:
+                        await answer.read()
+                        return (answer.status,)
+
+                assert await answered(once) == (200,)
 
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
 
@@ -63,7 +69,8 @@ async def test_sums_of_regret_are_those_of_the_events(stacks: StackFactory, proc
             assert min(row["judged"] for row in rows) > REQUESTS // 3, rows
             return rows
 
-        found: list[dict[str, Any]] = await eventually(judged, timeout=60)
+        # The recorder steps back where others have work.
+        found: list[dict[str, Any]] = await eventually(judged, timeout=180)
         rows = {row["profile"]: row for row in found}
         assert rows["default"]["judged"] == rows["by-chance"]["judged"]
         assert rows["default"]["regret_us"] < rows["by-chance"]["regret_us"]
@@ -75,7 +82,7 @@ async def test_sums_of_regret_are_those_of_the_events(stacks: StackFactory, proc
             lines = [json.loads(line) for line in script.log_text().splitlines()]
             return lines == before == await _rows(stack)
 
-        await eventually(agree, timeout=60)
+        await eventually(agree, timeout=180)
         code, output = await stack.command("explain", f"regret-{REQUESTS - 1}")
         assert code == 0
         assert "regret" in output

@@ -38,6 +38,7 @@ async def stack(stacks: StackFactory) -> AsyncIterator[Stack]:
         "preprocessing": [{"use": "api-key-auth", "keys": [_key("acme"), _key("globex")]}],
         "caches": {"default": {"embeddings": "lexical"}},
         "guards": {"default": {"otherwise": "flag"}},
+        "edge": {"silent_wait": "3s"},
         "profiles": {"standard": checked, "priority": checked, "auto": {"request": ["scheduler"], "static": "deny"}},
     }
     async with stacks.start(replicas={"semantic-cache": 1, "guard": 1}, changes=changes, engines=1) as started:

@@ -72,7 +72,7 @@ async def test_explain_prints_what_was_promised_predicted_and_kept(stack: Stack)
         words = " ".join(text.split())
         return code == 0 and "service level interactive: promised 60000 ms to the first token" in words
 
-    await eventually(explained, timeout=30)
+    await eventually(explained)
 
 
 SERVED_AS = "llama-3.1-8b"
@@ -128,9 +128,13 @@ class Sender:
         """The status, and the model that answered."""
         message = {"role": "user", "content": f"{next(self._numbers)} " * words}
         body = {"model": model, "messages": [message], "max_tokens": 2, "stream": True}
-        async with self._http.post(f"{self._stack.door}/v1/chat/completions", json=body) as answer:
-            await answer.read()
-            return answer.status, answer.headers.get("x-pointsman-model")
+
+        async def once() -> tuple[int, str | None]:
+            async with self._http.post(f"{self._stack.door}/v1/chat/completions", json=body) as answer:
+                await answer.read()
+                return answer.status, answer.headers.get("x-pointsman-model")
+
+        return await answered(once)
 
     async def learn_times(self, ends: list[ResponseCompleted]) -> None:
         """Send requests until both pools' times are learnt from their answers."""

@@ -63,7 +63,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ChunkStore:
     return S3Chunks(BUCKET, "some/prefix/", request.getfixturevalue("endpoint"))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(steps=STEPS)
 def test_a_store_has_what_was_written_last_and_nothing_that_was_deleted(store: ChunkStore, steps: Steps) -> None:
     async def run() -> None:

@@ -28,6 +28,7 @@ from pointsman_limits.keepers.shared_limiter import SharedLimiter
 from pointsman_plugins.preprocessing import Unavailable
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
+from pointsman_testing.eventually import PATIENCE_S
 from pointsman_testing.fake_bucket import FakeBucket
 
 BUDGET: Final = "monthly"
@@ -135,6 +136,12 @@ class Node:
         while True:
             self.keeper.tick()
             await asyncio.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request of a test gives up because its machine is busy."""
+    monkeypatch.setattr("pointsman_limits.keepers.shared_limiter.GIVE_UP_S", PATIENCE_S)
 
 
 @pytest.mark.requirement("BUDGET-1")

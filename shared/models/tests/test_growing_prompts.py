@@ -111,7 +111,9 @@ def tokens(reader: PromptTokenizer, body: dict[str, Any], memo: Memo | None) -> 
 
 
 @pytest.mark.parametrize("name", [*ADDED, *WHOLE])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(turns=st.lists(st.tuples(st.sampled_from(TURNS), st.sampled_from(TEXTS)), min_size=1, max_size=12))
 def test_the_tokens_of_a_prompt_are_those_of_the_whole_whatever_was_known(
     readers: dict[str, PromptTokenizer], name: str, turns: list[tuple[str, str]]

@@ -114,8 +114,16 @@ async def test_a_message_lives_as_long_as_the_edges_wait(buses: Buses) -> None:
     assert before <= (deadline or 0) <= builders.unix_ms(20 + MOST_SLACK_S)
 
 
+def _no_slack(due: float, now: float) -> float:
+    return 0.0
+
+
 @pytest.mark.parametrize("profile", ["standard", "alone"])
-async def test_a_silent_scheduler_is_asked_where_no_edge_decides_alone(buses: Buses, profile: str) -> None:
+async def test_a_silent_scheduler_is_asked_where_no_edge_decides_alone(
+    buses: Buses, profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A busy machine lets a scheduler be silent for longer.
+    monkeypatch.setattr("pointsman_journey.roster.measured_slack", _no_slack)
     edge = Edge(buses.make("frontend"))
     edge.service.allow(20.0, ["standard"])
     await buses.meet()

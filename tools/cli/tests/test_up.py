@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from pointsman_testing import NatsServer, Processes, eventually
+from pointsman_testing.answered import answered
 from pointsman_testing.processes import ServiceProcess
 
 POINTSMAN = str(Path(sys.executable).with_name("pointsman"))
@@ -24,9 +25,9 @@ POLICY = ("up", "--config", "examples/policy.yaml")
 """Starts the whole policy, as docs/policy.md says."""
 POLICY_KEY = "pm-example-acme"
 FREE = ("--port", "0", "--nats-port", "0")
-READY_S = 90
+READY_S = 180
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(480)
 
 
 @pytest.fixture
@@ -67,8 +68,12 @@ def _alive(pid: int) -> bool:
 
 async def _complete(http: aiohttp.ClientSession, door: str, model: str, key: str = "") -> int:
     body = {"model": model, "prompt": "Count to three", "max_tokens": 4}
-    async with http.post(f"{door}/v1/completions", json=body, headers={"x-api-key": key}) as answer:
-        return answer.status
+
+    async def once() -> tuple[int]:
+        async with http.post(f"{door}/v1/completions", json=body, headers={"x-api-key": key}) as answer:
+            return (answer.status,)
+
+    return (await answered(once))[0]
 
 
 @pytest.mark.parametrize(
