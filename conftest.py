@@ -13,10 +13,13 @@ ROOT: Final = Path(__file__).resolve().parent
 LONGEST: Final = frozenset(
     ROOT / name
     for name in (
+        "tests/audit/test_audit.py",
         "tests/integration/test_budgets.py",
+        "tests/integration/test_console.py",
         "tests/integration/test_faults.py",
         "tests/integration/test_regret.py",
         "tests/integration/test_twin.py",
+        "tests/integration/test_unruly.py",
         "tools/simulator/tests/test_comparison.py",
         "tools/simulator/tests/test_twin.py",
     )
