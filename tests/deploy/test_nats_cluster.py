@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = ROOT / "services/epp-adapter/tests/certificates"
 SERVER = str(Path(sys.executable).with_name("nats-server"))
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 class Cluster:

@@ -100,7 +100,7 @@ async def test_a_login_and_a_certificate_that_come_later_count_without_a_restart
     await eventually(lambda: "Reloaded server configuration" in server.log_text())
     async with bus.connected(await _login(tmp_path, "worker-agent/llama-8b/late")) as client:
         await client.flush()
-    assert "told the server" in beside.log_text()
+    await eventually(lambda: "told the server" in beside.log_text())
 
 
 async def test_the_end_of_a_connection_over_tls_is_no_warning(

@@ -54,7 +54,7 @@ class ConsoleScene:
 
     def client(self) -> httpx.AsyncClient:
         """A browser without a session."""
-        return httpx.AsyncClient(base_url=self.url, timeout=30)
+        return httpx.AsyncClient(base_url=self.url, timeout=60)
 
     @asynccontextmanager
     async def logged_in(self, key: str = "") -> AsyncGenerator[httpx.AsyncClient]:
@@ -69,7 +69,7 @@ class ConsoleScene:
 async def beginning(client: httpx.AsyncClient, path: str, until: Callable[[str], bool]) -> str:
     """The text of a stream up to the point at which `until` holds."""
     text = ""
-    async with asyncio.timeout(30), client.stream("GET", path) as answer:
+    async with asyncio.timeout(60), client.stream("GET", path) as answer:
         answer.raise_for_status()
         async for chunk in answer.aiter_text():
             text += chunk
