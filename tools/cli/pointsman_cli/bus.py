@@ -91,7 +91,10 @@ async def _logged_in(login: ServiceSettings, name: str, on_error: OnError | None
 async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) -> Client:
     """A client that is logged in. Raises ConnectionResetError when the server closed without a reason, else
     CommandError."""
-    client = LastingClient()
+    try:
+        client = LastingClient(login.nats_tls())
+    except SettingsError as error:
+        raise CommandError(str(error)) from error
     failures: list[Exception] = []
 
     async def note(error: Exception) -> None:
@@ -100,10 +103,6 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
             await on_error(error)
 
     credentials = login.nats_login
-    try:
-        tls = login.nats_tls()
-    except SettingsError as error:
-        raise CommandError(str(error)) from error
     try:
         await client.connect(
             login.nats_servers,
@@ -118,7 +117,6 @@ async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) 
             password=credentials.password,
             token=credentials.token,
             user_credentials=credentials.credentials_file,
-            tls=tls,
             # A login may use only its own inboxes. Unlike a service's, these needn't differ between runs.
             inbox_prefix=inbox(credentials.user) if credentials.user else "_INBOX",
             # Without a callback nats-py prints errors. The exception of a failed connection has less detail than this

@@ -47,13 +47,14 @@ class Window:
 def window(settings: ServiceSettings, process: Process) -> Window:
     """To the server of these settings, with their login."""
     own = replace(process, instance=f"{process.instance}-window")
+    tls = settings.nats_tls()
 
     def connect() -> Bus:
         link = Connection(
             settings.nats_servers,
             name=f"{own.service} {own.instance}",
             login=settings.nats_login,
-            tls=settings.nats_tls(),
+            tls=tls,
         )
         return Bus(link, own)
 

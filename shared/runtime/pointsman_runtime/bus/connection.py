@@ -20,22 +20,28 @@ import asyncio
 import contextlib
 import json
 import math
-import os
-import ssl
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from nats.aio.client import Client, Srv
 
-from pointsman_runtime.bus.backoff import OUTSTANDING_PINGS, PING_INTERVAL_S, full_jitter
+from pointsman_runtime.bus.backoff import CAP_S, OUTSTANDING_PINGS, PING_INTERVAL_S, full_jitter
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.errors import BusDisconnected
 from pointsman_runtime.bus.event_keeper import EventKeeper
-from pointsman_runtime.bus.lasting_client import LastingClient
+from pointsman_runtime.bus.lasting_client import LastingClient, connection_words
 from pointsman_runtime.bus.outbox import Outbox
 from pointsman_runtime.bus.sockets import HandoverTransport, SocketProtocol
 from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Intake, Parser, Receiver
+from pointsman_runtime.reaching.tls_files import TlsFiles
 from pointsman_runtime.telling.lag import LAG
+from pointsman_runtime.telling.logs import Log
+
+MOST_FAILURES: Final = 16
+"""Reasons that are logged for one lost connection: a server may write what it likes."""
+
+_log = Log("bus")
 
 
 class Login(Protocol):
@@ -60,26 +66,28 @@ class Connection(LastingClient):
         *,
         name: str,
         login: Login | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: TlsFiles | None = None,
         echo: bool = False,
     ) -> None:
         """`echo`: whether its own messages reach its own subscriptions."""
-        super().__init__()
+        super().__init__(tls)
         self._echo = echo
         self._servers = servers
         self._client_name = name
         self._login = login
-        self._tls = tls
         self._receivers: dict[bytes, Receiver] = {}
         self._intakes: dict[bytes, Intake] = {}
         self._interests: dict[int, tuple[str, str]] = {}
         self._attempts = 0
+        self._began = -math.inf
         self._protocol: SocketProtocol | None = None
         self._outbox = Outbox()
         self.publish = self._outbox.publish
         self.publish_relaxed = self._outbox.publish_relaxed
         self.publish_all = self._outbox.publish_all
         self._work: list[Callable[[], None]] = []
+        self._failures: set[str] | None = None
+        """Reasons of failed tries, logged since the connection was lost; None while it isn't."""
         self._asked: dict[asyncio.Future[Any], float] = {}
         """When each ping was sent that the server hasn't answered."""
         self._opening: asyncio.Task[None] | None = None
@@ -206,7 +214,6 @@ class Connection(LastingClient):
             password=login.password if login else None,
             token=login.token if login else None,
             user_credentials=login.credentials_file if login else None,
-            tls=self._tls,
         )
         await self._note_connected()
 
@@ -235,7 +242,7 @@ class Connection(LastingClient):
 
     async def _process_connect_init(self) -> None:
         await super()._process_connect_init()
-        self._attempts = 0
+        self._began = time.monotonic()
         self._asked.clear()
         transport = cast("HandoverTransport", self._transport)
         self._protocol = SocketProtocol(Parser(self._receivers, self, self._intakes), self.receive)
@@ -261,17 +268,26 @@ class Connection(LastingClient):
 
     async def _process_op_err(self, e: Exception) -> None:
         self._protocol = None
-        self._outbox.detach_transport(_words(e))
+        if time.monotonic() - self._began > CAP_S:  # one that ends at once is a failed try
+            self._attempts = 0
+        self._outbox.detach_transport(connection_words(e))
         await super()._process_op_err(e)
 
     async def _note_failure(self, error: Exception) -> None:
-        self._outbox.reason = _words(error)
+        reason = self._outbox.reason = connection_words(error)
+        failures = self._failures
+        if failures is not None and reason not in failures and len(failures) < MOST_FAILURES:
+            failures.add(reason)
+            _log.warning("bus_unreachable", reason=reason, hint="connecting is retried")
 
     async def _note_disconnected(self) -> None:
+        if self._failures is None:
+            self._failures = set()
         self.on_disconnected(self.reason)
 
     async def _note_connected(self) -> None:
         self._outbox.reason = ""
+        self._failures = None
         self.on_connected()
 
     def receive(self, data: bytes, parser: Parser) -> None:
@@ -338,12 +354,6 @@ class Connection(LastingClient):
             self.on_refused(text)
         else:
             self._outbox.reason = text
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno is not None:
-        return os.strerror(error.errno)
-    return str(error).removeprefix("nats: ") or type(error).__name__
 
 
 def _nothing() -> None:

@@ -5,8 +5,9 @@ a login that was taken back for a moment, and on errors that it doesn't expect w
 # pyright: reportPrivateUsage=false
 
 import asyncio
+import ssl
 import time
-from typing import Final
+from typing import Any, Final, cast
 from urllib.parse import ParseResult
 
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client, Srv
@@ -16,6 +17,7 @@ from nats.errors import Error as NatsError
 from pointsman_runtime.bus.backoff import CAP_S
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.reaching.host_names import HostNames, is_name
+from pointsman_runtime.reaching.tls_files import TlsFiles, words_of
 
 FAREWELL_S: Final = 1.0
 """How long the end of a connection may take before it is cut."""
@@ -42,9 +44,31 @@ class NamedTransport(TcpTransport):
 class LastingClient(Client):
     """Ends by `close` alone. `error_cb` is called with every error."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsFiles | None = None) -> None:
+        """`tls`: connect by TLS alone; its files are read anew for a new connection once they were renewed."""
         super().__init__()
         self._names = HostNames()
+        self._tls = tls
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        return super().ssl_context if self._tls is None else self._tls.context("nats_tls_unusable")
+
+    # A file that is half written is read again at the next try. Of one without such a part nats-py takes None, which
+    # ends its tries.
+    def _read_creds_user_jwt(self, creds: Any) -> bytearray:
+        return _there(super()._read_creds_user_jwt(creds))
+
+    def _read_creds_user_nkey(self, creds: Any) -> bytearray:
+        return _there(super()._read_creds_user_nkey(creds))
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and self._tls is not None and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                # nats-py would send the login without TLS.
+                raise NatsError("nats: the settings ask for TLS, and the server doesn't offer it")
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
 
     async def close(self) -> None:
         # nats-py cancels its reconnection once, which `wait_for` of Python 3.11 may lose, and not at all where a
@@ -63,6 +87,11 @@ class LastingClient(Client):
 
     async def _process_connect_init(self) -> None:
         await super()._process_connect_init()
+        if self._status != Client.CONNECTED:
+            # nats-py takes the end of the connection in place of an answer for a login.
+            for task in ("_reading_task", "_ping_interval_task", "_flusher_task"):
+                cast("asyncio.Task[None]", getattr(self, task)).cancel()
+            raise NatsError("nats: the server closed the connection instead of answering the login")
         writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None
         if writer is not None and writer.get_extra_info("sslcontext") is not None:
             # As asyncio's own `start_tls` does, and nats-py doesn't. Without it the protocol wants to go on after the
@@ -107,3 +136,18 @@ class LastingClient(Client):
         if isinstance(error, Exception):
             await self._error_cb(error)
         await self._attempt_reconnect()
+
+
+def _there(part: bytearray | None) -> bytearray:
+    if not part:
+        raise NatsError("nats: the credentials file has no JWT, or no seed")
+    return part
+
+
+def connection_words(error: Exception) -> str:
+    """Why a connection was lost or not made."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError):
+        return words_of(error)
+    return str(error).removeprefix("nats: ").strip("'") or type(error).__name__

@@ -7,7 +7,6 @@ The treatment of requests is configuration (`pointsman.yaml`), not a setting.
 import os
 import secrets
 import socket
-import ssl
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from pointsman_contracts import timing
 from pointsman_contracts.timing import ANNOUNCE_S, BEAT_S, REPORT_S, SNAPSHOT_S
 from pointsman_core.wording import wrongs
 from pointsman_runtime.configuring.urls import has_host, is_loopback, problem_of, servers, without_login
+from pointsman_runtime.reaching.tls_files import TlsFiles, tls_files, words_of
 
 FILE_VARIABLE = "POINTSMAN_SETTINGS"
 
@@ -200,24 +200,24 @@ class ServiceSettings(BaseSettings):
             credentials_file=str(self.nats_credentials_file) if self.nats_credentials_file else None,
         )
 
-    def nats_tls(self) -> ssl.SSLContext | None:
-        """A TLS context when one is asked for by URL or by a file. Raises SettingsError for a file of no use."""
+    def nats_tls(self) -> TlsFiles | None:
+        """The files of TLS when it is asked for by URL or by a file. Raises SettingsError for a file of no use."""
         if self.nats_tls_key and not self.nats_tls_cert:
             raise SettingsError(_about("nats_tls_key", "it needs nats_tls_cert too"))
         asked = self.nats_tls_ca or self.nats_tls_cert
         if not asked and not any(server.startswith("tls://") for server in self.nats_servers):
             return None
         try:
-            context = ssl.create_default_context(cafile=self.nats_tls_ca)
+            TlsFiles(self.nats_tls_ca).context("")
         except OSError as error:
-            raise SettingsError(_about("nats_tls_ca", f"{self.nats_tls_ca}: {_reason(error)}")) from error
-        if self.nats_tls_cert:
-            try:
-                context.load_cert_chain(self.nats_tls_cert, self.nats_tls_key)
-            except OSError as error:
-                files = " and ".join(str(path) for path in (self.nats_tls_cert, self.nats_tls_key) if path)
-                raise SettingsError(_about("nats_tls_cert", f"{files}: {_reason(error)}")) from error
-        return context
+            raise SettingsError(_about("nats_tls_ca", f"{self.nats_tls_ca}: {words_of(error).lower()}")) from error
+        found = tls_files(self.nats_tls_ca, self.nats_tls_cert, self.nats_tls_key)
+        try:
+            found.context("")
+        except OSError as error:
+            files = " and ".join(str(path) for path in (self.nats_tls_cert, self.nats_tls_key) if path)
+            raise SettingsError(_about("nats_tls_cert", f"{files}: {words_of(error).lower()}")) from error
+        return found
 
     def _has_login(self) -> bool:
         return bool(self.nats_token or self.nats_credentials_file or (self.nats_user and self.nats_password))
@@ -293,7 +293,7 @@ def _written() -> dict[str, object]:
     try:
         document = cast("object", yaml.safe_load(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
-        raise SettingsError(f"{FILE_VARIABLE}={path}: {_reason(error)}") from error
+        raise SettingsError(f"{FILE_VARIABLE}={path}: {words_of(error).lower()}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"{FILE_VARIABLE}={path}: the file is not UTF-8 text") from error
     # A date or a number that there can't be is a ValueError.
@@ -308,10 +308,3 @@ def _written() -> dict[str, object]:
 
 def _about(setting: str, problem: str) -> str:
     return f"{setting} (POINTSMAN_{setting.upper()}): {problem}"
-
-
-def _reason(error: OSError) -> str:
-    if not isinstance(error, ssl.SSLError):
-        return (error.strerror or str(error)).lower()
-    # Without OpenSSL's numbers and places; of text that isn't PEM at all it has no reason.
-    return (error.reason or "the file is not PEM").replace("_", " ").lower()

@@ -23,6 +23,7 @@ from nats.js.errors import NotFoundError
 from pointsman_contracts.message import MalformedMessage, Message
 from pointsman_contracts.subjects import EVENT_SUBJECTS, OWED_SUBJECTS, subject
 from pointsman_runtime.bus.backoff import OUTSTANDING_PINGS, PING_INTERVAL_S, full_jitter
+from pointsman_runtime.bus.lasting_client import connection_words
 from pointsman_runtime.bus.mailbox import Overflow
 from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.jetstream.lasting_broker import EventServer, LastingBroker, security
@@ -90,6 +91,7 @@ class Events:
             ack_policy=AckPolicy.ACK,
             middlewares=(partial(_Guard, tallies=tallies),),
         )
+        self.broker.tls = settings.nats_tls()
         self.broker.report_errors_to(self._failed)
 
     @property
@@ -265,7 +267,7 @@ class Events:
             if overflow is not None:
                 overflow.dropped_one(PENDING)
             return
-        self._reason = str(error) or type(error).__name__
+        self._reason = connection_words(error)
 
     async def _disconnected(self) -> None:
         if self._connected.is_set() and not self._closing:

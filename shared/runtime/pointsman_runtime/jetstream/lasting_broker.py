@@ -1,6 +1,5 @@
 """FastStream's broker, on a connection that lasts."""
 
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from nats.aio.client import Client
 
 from pointsman_runtime.bus.connection import Login
 from pointsman_runtime.bus.lasting_client import LastingClient
+from pointsman_runtime.reaching.tls_files import TlsFiles
 
 
 class EventServer(Protocol):
@@ -45,13 +45,16 @@ class EventServer(Protocol):
         """How long the stream recognizes an event that is sent again; None for the default."""
         ...
 
-    def nats_tls(self) -> ssl.SSLContext | None:
-        """A TLS context; None for a plain connection."""
+    def nats_tls(self) -> TlsFiles | None:
+        """The files of TLS; None for a connection without."""
         ...
 
 
 class LastingBroker(NatsBroker):
     """Connects until it is stopped, whatever errors the server reports."""
+
+    tls: TlsFiles | None = None
+    """Set before it connects."""
 
     def report_errors_to(self, failed: Callable[[Exception], Awaitable[None]]) -> None:
         """Call `failed` with each error. FastStream's own `error_cb` ends connecting for good when a login is
@@ -59,7 +62,7 @@ class LastingBroker(NatsBroker):
         self._connection_kwargs["error_cb"] = failed
 
     async def _connect(self) -> Client:
-        client = LastingClient()
+        client = LastingClient(self.tls)
         await client.connect(**self._connection_kwargs)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         self.config.connect(client)
         return client
@@ -67,11 +70,11 @@ class LastingBroker(NatsBroker):
 
 def security(server: EventServer) -> NatsSecurity:
     """How the broker logs in."""
-    login, tls = server.nats_login, server.nats_tls()
+    login = server.nats_login
     if login.credentials_file:
-        return NatsCredentials.from_file(login.credentials_file, ssl_context=tls)
+        return NatsCredentials.from_file(login.credentials_file)
     if login.token:
-        return NatsToken(login.token, ssl_context=tls)
+        return NatsToken(login.token)
     if login.user and login.password:
-        return NatsUserPassword(login.user, login.password, ssl_context=tls)
-    return NatsSecurity(ssl_context=tls)
+        return NatsUserPassword(login.user, login.password)
+    return NatsSecurity()
