@@ -50,7 +50,7 @@ async def input_lines(tools: RunTools, batch: BatchRecord) -> AsyncIterator[tupl
         raise ContentLost(batch.input_file)
     splitter = LineSplitter(tools.line_max_bytes)
     place = 0
-    async for data in tools.files.read_file(record):
+    async for data in tools.files.read_file(record, patient=True):
         for line in splitter.split_bytes(data):
             place += 1
             if line.strip():
@@ -107,9 +107,10 @@ class BatchOutput:
         for unread in left:
             yield unread, ""
 
-    async def write_files(self) -> WrittenOutput:
+    async def write_files(self, *, bodies_lost: bool = False) -> WrittenOutput:
         """Write the files from the results of all lines. Raises ResultMissing before anything is written of a line
-        without a result, or of those after it: where another replica has ended the batch, its files stay."""
+        without a result, or of those after it: where another replica has ended the batch, its files stay.
+        `bodies_lost`: an answer whose body isn't there is an error of its line."""
         record, tools = self._batch, self._tools
         # The ids don't depend on the writer: a replica that repeats this replaces the same content.
         prefix, _, rest = record.id.partition("_")
@@ -127,6 +128,10 @@ class BatchOutput:
                 result, body = each
                 if result.apart:
                     apart.append(result.apart)
+                if body is None:
+                    if not bodies_lost:
+                        raise ResultMissing(f"answer to line {number} of {record.id}")
+                    result, body = _lost(result), b""
                 line = self._output_line(number, result, body)
                 counts[line.kind] += 1
                 await (output if line.kind == "completed" else errors).write(line.text)
@@ -158,3 +163,7 @@ class BatchOutput:
             )
         )
         return writer.file
+
+
+def _lost(result: LineResult) -> LineResult:
+    return LineResult(custom_id=result.custom_id, error=RESULT_LOST, message=MESSAGES[RESULT_LOST])

@@ -341,7 +341,7 @@ class BatchRun:
         # By now nothing but these results is repeated: without them, the output would be written empty.
         await try_until_done("results of an ended batch", lambda: self._tools.results.delete_results(self.batch))
         for each in written[0].apart:
-            await self._tools.files.chunks.delete_chunks(each)
+            await try_until_done("answers of an ended batch", partial(self._tools.files.chunks.delete_chunks, each))
 
     async def _write_output(self, output: BatchOutput) -> WrittenOutput:
         try:
@@ -351,7 +351,7 @@ class BatchRun:
             await self._change(self._progress)
             _log.warning("result_missing", missing=str(missing))
             await output.mark_missing(RESULT_LOST)
-            written = await output.write_files()
+            written = await output.write_files(bodies_lost=True)
         now_ms = self._now_ms()
 
         def ended(record: BatchRecord) -> BatchRecord | None:

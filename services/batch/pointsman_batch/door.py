@@ -1,6 +1,7 @@
 """The HTTP door for files and batches. Frontends pass these paths on to it; clients may reach it themselves."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -10,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from pointsman_apis.errors import anthropic_error, error_headers, openai_error
 from pointsman_batch.adapters.asker import Asker, Sender
@@ -105,7 +107,7 @@ class BatchApi:
     async def _content(self, request: Request, sender: Sender) -> Response:
         file = await self._handlers.find_file(sender, _id(request))
         headers = {"content-length": str(file.bytes)}
-        return StreamingResponse(self._handlers.read_file(file), media_type="application/octet-stream", headers=headers)
+        return await _download(self._handlers.read_file(file), "application/octet-stream", headers)
 
     async def _create(self, request: Request, sender: Sender) -> Response:
         wanted = read_wanted_batch(await _body(request), self._longest_window_s)
@@ -141,8 +143,33 @@ class BatchApi:
         return _json(message_batch_object(await self._handlers.cancel_batch(sender, _id(request), _ANTHROPIC)))
 
     async def _results(self, request: Request, sender: Sender) -> Response:
-        lines: AsyncIterator[bytes] = await self._handlers.read_results(sender, _id(request))
-        return StreamingResponse(lines, media_type="application/binary")
+        return await _download(await self._handlers.read_results(sender, _id(request)), "application/binary", {})
+
+
+class _Cut(Exception):
+    """The rest of a content can't be read."""
+
+
+class _Download(StreamingResponse):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(_Cut):  # without an end, the server closes the connection: the client sees that it isn't whole
+            await super().__call__(scope, receive, send)
+
+
+async def _download(content: AsyncIterator[bytes], media_type: str, headers: dict[str, str]) -> Response:
+    """Begins once the first chunk is there: until then, an error of the store has a status of its own."""
+    first = await anext(content, b"")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield first
+        try:
+            async for piece in content:
+                yield piece
+        except (NatsError, OSError, ContentLost) as error:
+            _log.warning("download_cut", problem=jetstream_words(error))
+            raise _Cut from None
+
+    return _Download(pieces(), media_type=media_type, headers=headers)
 
 
 async def _body(request: Request) -> bytes:

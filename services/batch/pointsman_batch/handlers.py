@@ -27,6 +27,8 @@ _PURPOSE: Final = "batch"
 _DAY_MS: Final = 86_400_000
 _UPLOAD_S: Final = 86_400
 """The longest that an upload may take."""
+_LEFT_MS: Final = 120_000
+"""So long after its failure no chunk of an upload is on its way any more."""
 _HIDDEN: Final = "file-msg"
 """Begins the ids of files with the requests and results of Anthropic's API, which has no files."""
 
@@ -154,12 +156,15 @@ class Handlers:
         """A writer of a new file. Clients see the file once its complete record is added. Raises TimeoutError after a
         day."""
         writer = self._files.begin_file(file)
+        # A process that is killed leaves chunks: they are deleted when this record expires.
+        begun = replace(self._record(sender, writer, "", 2 * _UPLOAD_S), complete=False)
         try:
-            # A process that is killed leaves chunks: they are deleted when this record expires.
-            begun = self._record(sender, writer, "", 2 * _UPLOAD_S)
-            await self._files.add_file(replace(begun, complete=False))
+            await self._files.add_file(begun)
             async with asyncio.timeout(_UPLOAD_S):
                 yield writer
+        except OSError:  # the client doesn't wait until the store can delete
+            await self._files.add_file(replace(begun, expires_ms=self._now_ms() + _LEFT_MS))
+            raise
         except BaseException:  # also if the client leaves: its pieces must not stay
             await self._files.give_up(writer)
             raise

@@ -6,7 +6,7 @@ from typing import Final
 
 from pointsman_batch.adapters.asker import Asker
 from pointsman_batch.adapters.batches import Batches, SeenBatch
-from pointsman_batch.adapters.chunks import BucketChunks, ChunkStore, FolderChunks
+from pointsman_batch.adapters.chunks import BucketChunks, ChunkStore, FolderChunks, WatchedChunks
 from pointsman_batch.adapters.files import Files
 from pointsman_batch.adapters.results import LineResults
 from pointsman_batch.adapters.work_queue import WorkStreams
@@ -50,12 +50,13 @@ def build(service: Service[BatchSettings]) -> None:
         pools[snapshot.pool] = SeenPool(snapshot, time.monotonic())
 
     service.bus.listen(PoolSnapshot, keep_pool, ANY, keep="latest")
-    chunks = _chunks(service)
-    files = Files(service.open_bucket(FILES_BUCKET), chunks)
     slots = Slots(
         Pace(settings.lines_at_once),
         lambda model: has_room(rollout.compile_current().config, pools, model, settings.room_below, time.monotonic()),
     )
+    metrics = BatchMetrics(service.registry, lambda: slots.pace.at_work, lambda: slots.pace.limit)
+    chunks = WatchedChunks(_chunks(service), metrics.store_failures)
+    files = Files(service.open_bucket(FILES_BUCKET), chunks)
     gateway = OwnDoor(settings.gateway_url, LARGEST_ANSWER, settings.line_timeout_s)
     batches = Batches(service.open_bucket(BATCHES_BUCKET), lambda seen: changed(seen))
     tools = RunTools(
@@ -66,7 +67,7 @@ def build(service: Service[BatchSettings]) -> None:
         lending=Lending(service.open_bucket(LENT_BUCKET), settings.line_priority, settings.urgent_priority),
         gateway=gateway,
         slots=slots,
-        metrics=BatchMetrics(service.registry, lambda: slots.pace.at_work, lambda: slots.pace.limit),
+        metrics=metrics,
         line_max_bytes=settings.line_max_bytes,
         most_lines=settings.most_lines,
         keep_days=settings.keep_days,

@@ -31,6 +31,11 @@ class BatchMetrics:
         self.callbacks = Counter(
             "pointsman_batch_callbacks", "Results sent to callbacks, by outcome", ["outcome"], registry=registry
         )
+        self.store_failures = Counter(
+            "pointsman_batch_store_failures",
+            "Calls to the store of files' content that failed",
+            registry=registry,
+        )
         Gauge("pointsman_batch_lines_at_work", "Requests of lines that are open", registry=registry).set_function(
             at_work
         )

@@ -60,12 +60,16 @@ class Runner:
 
     async def run_deletion(self) -> None:
         """Delete expired files and batches for ever."""
+        problem = ""
         while True:
             await asyncio.sleep(JANITOR_S)
             try:
                 await self._delete_expired()
+                problem = ""
             except (NatsError, TimeoutError, OSError) as error:
-                _log.warning("not_deleted", problem=type(error).__name__)
+                if (name := type(error).__name__) != problem:
+                    problem = name
+                    _log.warning("not_deleted", problem=name)
 
     async def close(self) -> None:
         """Stop running; other replicas take the batches at once."""

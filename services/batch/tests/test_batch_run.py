@@ -269,10 +269,46 @@ async def test_a_result_that_the_store_lost_is_an_error_of_its_line(
     assert await world.output() == {**{f"{number}": 200 for number in range(5)}, "3": "result_lost"}
 
 
-async def test_a_batch_whose_input_is_lost_keeps_the_answers_that_it_has() -> None:
+async def test_a_long_answer_that_the_store_lost_is_an_error_of_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pointsman_batch.adapters.results.AGAIN_S", 0.001)
+    long = DoorAnswer(200, json.dumps({"text": "x" * CHUNK_BYTES}).encode())
+    world = World(3, lambda number: long if number < 2 else None)
+    running = await world.begin()
+    chunks = world.buckets["chunks"].entries
+    await eventually(lambda: len(world.buckets["results"].entries) == 2)
+    lost = next(key for key in chunks if key.endswith(".1"))
+    del chunks[lost]
+    world.now_ms = world.record.expires_ms
+    await asyncio.wait_for(running, 20)
+    assert world.now().status == "expired"
+    assert sorted(map(str, (await world.output()).values())) == ["200", "batch_expired", "result_lost"]
+
+
+async def test_a_store_that_is_away_while_a_batch_reads_its_input_ends_no_line_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pointsman_batch.adapters.files.AGAIN_S", 0.001)
+    world = World(200, answered)
+    chunks = world.buckets["chunks"]
+    read, tries = chunks.get, Counter[str]()
+
+    async def fails_at_first(key: str) -> object:
+        tries[key] += 1
+        if tries[key] < 4:
+            raise OSError("the S3 store can't be reached: EndpointConnectionError")
+        return await read(key)
+
+    monkeypatch.setattr(chunks, "get", fails_at_first)
+    await asyncio.wait_for(await world.begin(b"\n" * 2 * CHUNK_BYTES), 60)
+    assert (world.now().status, world.now().completed) == ("completed", 200)
+    assert set(world.gateway.asked.values()) == {1}
+
+
+async def test_a_batch_whose_input_is_lost_keeps_the_answers_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(4, lambda number: answered(number) if number < 2 else None)
     running = await world.begin()
     await eventually(lambda: len(world.buckets["results"].entries) == 2)
+    monkeypatch.setattr("pointsman_batch.adapters.files.AGAIN_S", 0.001)
     world.buckets["chunks"].entries.clear()
     world.now_ms = world.record.expires_ms
     await asyncio.wait_for(running, 20)
@@ -330,10 +366,10 @@ async def test_an_upload_whose_process_is_killed_is_seen_by_nobody_and_leaves_no
         await handlers.find_file(sender, file)
     assert refused.value.status == 404
     # A process that is killed deletes nothing.
-    records.broken = True
+    records.broken = chunks.broken = True
     uploading.cancel()
     await asyncio.wait([uploading])
-    records.broken = False
+    records.broken = chunks.broken = False
     assert chunks.entries
     deleting = asyncio.create_task(Runner(world.tools, 8, lambda: world.now_ms).run_deletion())
     world.now_ms += 3 * 86_400_000

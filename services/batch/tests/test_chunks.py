@@ -17,6 +17,8 @@ from moto.server import ThreadedMotoServer
 from pointsman_batch.adapters.chunks import CHUNK_BYTES, ChunkStore, FolderChunks
 from pointsman_batch.adapters.files import FileWriter
 from pointsman_batch.adapters.s3_chunks import S3Chunks
+from pointsman_testing import eventually
+from pointsman_testing.faulty_store import FAULTS, Fault, FaultyStore
 
 BUCKET = "files-of-batches"
 CANARY = "canary-of-the-store"
@@ -121,3 +123,40 @@ async def test_a_chunk_that_a_full_disk_cant_take_leaves_the_one_before_and_no_p
     assert await chunks.get_chunk("file-a", 0) == b"before"
     await chunks.put_chunk("file-a", 0, bytes(CHUNK_BYTES))
     assert await chunks.get_chunk("file-a", 0) == bytes(CHUNK_BYTES)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_store_that_misbehaves_raises_an_error_that_callers_handle_and_works_again(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    del endpoint  # it sets the credentials
+    monkeypatch.setattr("pointsman_batch.adapters.s3_chunks._READ_S", 0.2)
+    monkeypatch.setattr("pointsman_batch.adapters.s3_chunks._TRIES", 1)
+    data = bytes(range(256)) * 100
+    async with FaultyStore() as faulty:
+        store = S3Chunks(BUCKET, "", faulty.url)
+        await store.put_chunk("file-a", 0, data)
+        faulty.fault = fault
+        with pytest.raises(OSError, match="S3 store"):
+            await store.get_chunk("file-a", 0)
+        with pytest.raises(OSError, match="S3 store"):
+            await store.delete_chunks("file-a")
+        faulty.fault = None
+        assert await store.get_chunk("file-a", 0) == data
+        await store.delete_chunks("file-a")
+        assert not faulty.objects
+
+
+async def test_a_store_that_hangs_takes_no_thread_that_others_of_the_process_need(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del endpoint
+    monkeypatch.setattr("pointsman_batch.adapters.s3_chunks._READ_S", 300.0)
+    monkeypatch.setattr("pointsman_batch.adapters.s3_chunks._TRIES", 1)
+    async with FaultyStore() as faulty:
+        faulty.fault = "hangs"
+        store = S3Chunks(BUCKET, "", faulty.url)
+        calls = [asyncio.create_task(store.get_chunk("file-a", number)) for number in range(40)]
+        await eventually(lambda: faulty.refused == 32, timeout=60)
+        assert await asyncio.to_thread(lambda: not any(call.done() for call in calls))
+    assert all(isinstance(each, OSError) for each in await asyncio.gather(*calls, return_exceptions=True))

@@ -46,7 +46,7 @@ class SlowStore:
 
 async def read(store: SlowStore, chunks: int) -> bytes:
     files = Files(cast("Bucket", FakeBucket()), store)
-    record = StoredFile(id="f", owner="", filename="", purpose="", bytes=0, chunks=chunks, created_ms=0)
+    record = StoredFile(id="f", owner="", filename="", purpose="", bytes=len(CONTENT), chunks=chunks, created_ms=0)
     return b"".join([piece async for piece in files.read_file(record)])
 
 

@@ -47,6 +47,8 @@ class FakeBucket:
 
     async def list_keys(self, pattern: str) -> list[str]:
         await asyncio.sleep(0)
+        if self.broken:
+            raise TimeoutError
         return fnmatch.filter(self.entries, pattern)
 
     async def purge_keys(self, pattern: str) -> None:

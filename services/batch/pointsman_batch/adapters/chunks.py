@@ -2,13 +2,23 @@
 
 import asyncio
 import shutil
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
+
+from nats.errors import Error as NatsError
 
 from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_runtime.jetstream.errors import jetstream_words
+from pointsman_runtime.telling.counting import Counter
+from pointsman_runtime.telling.logs import Log
 
 CHUNK_BYTES: Final = 512 * 1024
 """Half of what a NATS server takes in a message by default."""
+
+T = TypeVar("T")
+
+_log = Log("files")
 
 
 class ChunkStore(Protocol):
@@ -78,3 +88,39 @@ class FolderChunks:
             raise
         # A process that dies while it writes leaves no half of a chunk under the chunk's name.
         part.replace(folder / str(number))
+
+
+class WatchedChunks:
+    """A ChunkStore whose failures are counted, and logged once until it works again."""
+
+    def __init__(self, store: ChunkStore, failures: Counter) -> None:
+        self._store: Final = store
+        self._failures: Final = failures.labels()
+        self._failing = False
+
+    async def put_chunk(self, file: str, number: int, data: bytes) -> None:
+        """See `ChunkStore.put_chunk`."""
+        await self._call_store(self._store.put_chunk(file, number, data))
+
+    async def get_chunk(self, file: str, number: int) -> bytes | None:
+        """See `ChunkStore.get_chunk`."""
+        return await self._call_store(self._store.get_chunk(file, number))
+
+    async def delete_chunks(self, file: str) -> None:
+        """See `ChunkStore.delete_chunks`."""
+        await self._call_store(self._store.delete_chunks(file))
+
+    async def _call_store(self, call: Awaitable[T]) -> T:
+        try:
+            result = await call
+        except (OSError, NatsError) as error:
+            self._failures.inc()
+            if not self._failing:
+                self._failing = True
+                hint = "batches wait until the store works again; uploads and downloads are refused"
+                _log.error("file_store_failing", reason=jetstream_words(error), hint=hint)
+            raise
+        if self._failing:
+            self._failing = False
+            _log.info("file_store_again")
+        return result

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
+from nats.errors import Error as NatsError
+
 from pointsman_batch.adapters.chunks import CHUNK_BYTES, ChunkStore
 from pointsman_contracts.batch import StoredFile
 from pointsman_contracts.message import MalformedMessage
@@ -15,6 +17,9 @@ from pointsman_runtime.telling.logs import Log
 
 AT_ONCE: Final = 4
 """Chunks of a file that are written or read at once: a store may take a tenth of a second for each."""
+LOST_TRIES: Final = 5
+"""A chunk that isn't there at one moment may be at the next: a store comes back, a folder is mounted again."""
+AGAIN_S: Final = 1.0
 
 _log = Log("files")
 
@@ -114,17 +119,38 @@ class Files:
         """All files, also incomplete ones, the newest first."""
         return sorted(self._known.values(), key=lambda each: (each.created_ms, each.id), reverse=True)
 
-    async def read_file(self, record: StoredFile) -> AsyncIterator[bytes]:
-        """The content, in chunks. Raises ContentLost."""
-        ahead: deque[asyncio.Task[bytes | None]] = deque()
-        for number in range(record.chunks):
-            for further in range(number + len(ahead), min(number + AT_ONCE, record.chunks)):
-                ahead.append(asyncio.create_task(self.chunks.get_chunk(record.id, further)))
-                ahead[-1].add_done_callback(_take_outcome)
-            data = await ahead.popleft()
-            if data is None:
-                raise ContentLost(f"chunk {number} of {record.chunks} of {record.id} isn't there")
-            yield data
+    async def read_file(self, record: StoredFile, *, patient: bool = False) -> AsyncIterator[bytes]:
+        """The content, in chunks. Raises ContentLost. `patient`: waits while the store can't be reached."""
+        read = self._read_patiently if patient else self._read_chunk
+        ahead: deque[asyncio.Task[bytes]] = deque()
+        try:
+            for number in range(record.chunks):
+                for further in range(number + len(ahead), min(number + AT_ONCE, record.chunks)):
+                    ahead.append(asyncio.create_task(read(record, further)))
+                    ahead[-1].add_done_callback(_take_outcome)
+                yield await ahead.popleft()
+        finally:
+            for task in ahead:
+                task.cancel()
+
+    async def _read_chunk(self, record: StoredFile, number: int) -> bytes:
+        data = await self.chunks.get_chunk(record.id, number)
+        if data is None or len(data) != min(CHUNK_BYTES, record.bytes - number * CHUNK_BYTES):
+            raise ContentLost(f"chunk {number} of {record.chunks} of {record.id} isn't there, or not whole")
+        return data
+
+    async def _read_patiently(self, record: StoredFile, number: int) -> bytes:
+        lost = 0
+        while True:
+            try:
+                return await self._read_chunk(record, number)
+            except ContentLost:
+                lost += 1
+                if lost == LOST_TRIES:
+                    raise
+            except (NatsError, OSError):
+                pass  # the store has counted and logged it
+            await asyncio.sleep(AGAIN_S)
 
     async def give_up(self, writer: FileWriter) -> None:
         """Delete a file that was begun."""
@@ -132,10 +158,10 @@ class Files:
         await self.delete_file(writer.file)
 
     async def delete_file(self, file: str) -> None:
-        """Delete a file and its content."""
+        """Delete a file and its content. The record goes last: it names what is left to be deleted."""
+        await self.chunks.delete_chunks(file)
         await self._records.delete(file)
         self._known.pop(file, None)
-        await self.chunks.delete_chunks(file)
 
     def _put(self, entry: Entry) -> None:
         try:

@@ -1,11 +1,12 @@
 """The results of lines: each is written once, by whichever replica comes first."""
 
+import asyncio
 from typing import Final
 
 from msgspec.structs import replace
 
 from pointsman_batch.adapters.chunks import CHUNK_BYTES, ChunkStore
-from pointsman_batch.adapters.files import FileWriter, new_file_id
+from pointsman_batch.adapters.files import AGAIN_S, LOST_TRIES, FileWriter, new_file_id
 from pointsman_contracts.batch import LineResult
 from pointsman_runtime.jetstream.buckets import Bucket
 
@@ -35,18 +36,21 @@ class LineResults:
             await self._chunks.delete_chunks(apart)
         return written
 
-    async def read_result(self, batch: str, line: int) -> tuple[LineResult, bytes] | None:
-        """The result of a line, and the body of its answer; None when it has none, or the body isn't there."""
+    async def read_result(self, batch: str, line: int) -> tuple[LineResult, bytes | None] | None:
+        """The result of a line, and the body of its answer, None if it isn't there; None when the line has none."""
         entry = await self._bucket.get(f"{batch}.{line}")
         if entry is None:
             return None
         result, body = LineResult.decode_with(entry.value)
-        if result.chunks:
+        if not result.chunks:
+            return result, body
+        for _ in range(LOST_TRIES):
             pieces = [await self._chunks.get_chunk(result.apart, number) for number in range(result.chunks)]
-            if None in pieces:
-                return None
-            body = b"".join(piece for piece in pieces if piece is not None)
-        return result, body
+            found = [piece for piece in pieces if piece is not None]
+            if len(found) == result.chunks:
+                return result, b"".join(found)
+            await asyncio.sleep(AGAIN_S)
+        return result, None
 
     async def list_lines(self, batch: str) -> list[int]:
         return [int(key.rpartition(".")[2]) for key in await self._bucket.list_keys(f"{batch}.*")]

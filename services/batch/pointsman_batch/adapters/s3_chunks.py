@@ -4,17 +4,24 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import asyncio
+import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from typing import Any, Final, TypeVar
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 from botocore.session import get_session
 
 _CONNECT_S: Final = 5.0
-_READ_S: Final = 30.0
-_TRIES: Final = 5
+_READ_S: Final = 10.0
+_TRIES: Final = 3
 _CONNECTIONS: Final = 32
+_SUM: Final = "crc32"
+"""The metadata of an object that has the checksum of its content: not every store keeps its own, and a store may send
+less than it has, with a length that fits."""
 _MISSING: Final = frozenset({"NoSuchKey", "404"})
 
 T = TypeVar("T")
@@ -31,11 +38,14 @@ class S3Chunks:
         self._endpoint: Final = endpoint
         self._client: Any = None
         self._connecting: Final = asyncio.Lock()
+        # Calls to a store that hangs would take all of the process's threads, which resolve names too.
+        self._threads: Final = ThreadPoolExecutor(_CONNECTIONS, "s3")
 
     async def put_chunk(self, file: str, number: int, data: bytes) -> None:
         """See `ChunkStore.put_chunk`."""
         key = self._key(file, number)
-        await self._call(lambda client: client.put_object(Bucket=self._bucket, Key=key, Body=data))
+        checksum = {_SUM: str(zlib.crc32(data))}
+        await self._call(lambda client: client.put_object(Bucket=self._bucket, Key=key, Body=data, Metadata=checksum))
 
     async def get_chunk(self, file: str, number: int) -> bytes | None:
         """See `ChunkStore.get_chunk`."""
@@ -43,11 +53,16 @@ class S3Chunks:
 
         def read(client: Any) -> bytes | None:
             try:
-                return client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+                found = client.get_object(Bucket=self._bucket, Key=key)
+                data = found["Body"].read()
             except ClientError as error:
                 if _code(error) in _MISSING:
                     return None
                 raise
+            # Objects of earlier versions have no checksum. A page that a proxy answers instead has no ETag either.
+            if "ETag" not in found or found["Metadata"].get(_SUM, checksum := str(zlib.crc32(data))) != checksum:
+                raise OSError("the S3 store sent other bytes than were written")
+            return data
 
         return await self._call(read)
 
@@ -69,13 +84,15 @@ class S3Chunks:
     async def _call(self, action: Callable[[Any], T]) -> T:
         """Do it in a thread. Raises OSError with the store's code; nothing of a key or credential is in it."""
         try:
+            loop = asyncio.get_running_loop()
             async with self._connecting:
                 if self._client is None:
-                    self._client = await asyncio.to_thread(self._connect)
-            return await asyncio.to_thread(action, self._client)
+                    self._client = await loop.run_in_executor(self._threads, self._connect)
+            return await loop.run_in_executor(self._threads, action, self._client)
         except ClientError as error:
             raise OSError(f"the S3 store refused: {_code(error)}") from None
-        except BotoCoreError as error:
+        except (BotoCoreError, ResponseParserError, HTTPException, ValueError) as error:
+            # ValueError: a header that isn't the number that it should be.
             raise OSError(f"the S3 store can't be reached: {type(error).__name__}") from None
 
     def _connect(self) -> object:
