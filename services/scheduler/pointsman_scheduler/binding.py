@@ -298,7 +298,9 @@ def _predicted_itl_ms(request: RequestFacts, pool: PoolScheduler, outcome: Sched
     """Between two tokens of the answer, at the engine that has it on its books; None without a promised time, and while
     the pool's times aren't known well enough."""
     hold, forecast = outcome.holds[0] if outcome.holds else None, pool.outliers.patience.forecast
-    if request.slo_itl_ms is None or hold is None or forecast is None or not forecast.best.model.was_trusted:
+    if request.slo_itl_ms is None or hold is None or forecast is None:
+        return None
+    if not (forecast.best.model.was_trusted and forecast.best.model.knows_decode):
         return None
     return round(forecast.predict_token_ms(hold.worker.life, time.monotonic() * 1000.0), 1)
 

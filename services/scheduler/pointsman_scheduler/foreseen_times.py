@@ -56,7 +56,9 @@ def is_too_slow(policy: Policy, engines: Sequence[Worker], facts: RequestFacts) 
     where that isn't known, 0. For a request that late binding holds back until an engine has room for its answer, by
     itself; for others, beside the answers that are there."""
     forecast, itl = policy.forecast, facts.slo_itl_ms
-    if itl is None or not facts.slo_class or forecast is None or not forecast.best.model.was_trusted:
+    if itl is None or not facts.slo_class or forecast is None:
+        return 0.0
+    if not (forecast.best.model.was_trusted and forecast.best.model.knows_decode):
         return 0.0
     alone = facts.is_refused_late and plans_by_slack(policy, facts)
     fastest = min([forecast.step_with(each.life, max(1, facts.prompt_tokens), alone=alone) for each in engines])

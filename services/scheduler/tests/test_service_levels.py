@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
@@ -86,11 +87,15 @@ class World:
         found.register(registration, now)
         found.hear(WorkerLoad(worker=f"{pool}-1", pool=pool, boot_id="1", sequence=1, at_ms=0), now)
 
-    def teach(self, pool: str, pass_ms: float, token_ms: float) -> None:
-        """Passes of the pool's engines take so long, and so much more for each prompt token."""
+    def teach(self, pool: str, pass_ms: float, token_ms: float, *, decodes: bool = True) -> None:
+        """Passes of the pool's engines take so long, and so much more for each prompt token; a decode step takes a
+        fifth. `decodes`: answers have shown that."""
         forecast = self.configuration.current.compiled[pool].forecast
         assert forecast is not None
         teach_passes(forecast.best.model, pass_ms, token_ms, (1.0, 1.0))
+        if decodes:
+            for _ in range(5):
+                forecast.best.model.learn_pass(np.array([0.0, 0.0, 0.0, 0.0, 30.0, 30.0, 0.1]), 6.0 * pass_ms, 1.0)
 
     def ask(
         self,
@@ -266,19 +271,23 @@ async def test_a_request_whose_tokens_would_come_too_slowly_is_spilled_or_served
 async def test_a_request_held_to_the_time_between_tokens_alone_is_refused_beside_answers_that_leave_no_room(
     world: World,
 ) -> None:
-    world.teach("slow", 5.0, 0.01)
-    assert decision(world.ask(None, "refuse", itl_ms=5.0)).target == SLOW
+    world.teach("slow", 25.0, 0.01)
+    assert decision(world.ask(None, "refuse", itl_ms=5.6)).target == SLOW
     for number in range(5):
         decision(world.ask(None, request_id=f"crowd{number}"))
-    refused = rejection(world.ask(None, "refuse", itl_ms=5.0, request_id="last"))
+    refused = rejection(world.ask(None, "refuse", itl_ms=5.6, request_id="last"))
     assert "ms are predicted between tokens" in refused.message
     # A client's own wish refuses nothing.
     assert decision(world.ask(None, itl_ms=1.0, request_id="wish")).target == SLOW
 
 
 @pytest.mark.parametrize("ttft_ms", [20_000.0, None])
-async def test_unknown_times_between_tokens_refuse_and_move_nothing(ttft_ms: float | None) -> None:
+@pytest.mark.parametrize("first_tokens", [False, True])
+async def test_unknown_times_between_tokens_refuse_and_move_nothing(ttft_ms: float | None, first_tokens: bool) -> None:
     world = World()
+    if first_tokens:
+        world.teach("slow", 400.0, 0.1, decodes=False)
+        world.teach("fast", 40.0, 0.1, decodes=False)
     promise = decision(world.ask(ttft_ms, "refuse", itl_ms=0.1)).promise
     assert promise is not None
     assert promise.predicted_itl_ms is None

@@ -38,6 +38,8 @@ _MISS_GAIN: Final = 0.02
 _TRUST_AFTER: Final = 24
 _TRUST_BELOW: Final = 0.35
 _DISTRUST_ABOVE: Final = 0.5
+_KNOWN: Final = 0.25
+"""A coefficient whose variance is below this share of the prior's has been observed."""
 
 
 def prompt_passes(tokens: int, pairs: float, batch_tokens: int, shape: Floats) -> Floats:
@@ -132,6 +134,12 @@ class PassModel:
     def was_trusted(self) -> bool:
         """`trusted` as it was when it was last read. Reading this changes nothing."""
         return self._trusted
+
+    @property
+    def knows_decode(self) -> bool:
+        """Whether answers have shown how long decode steps take. First tokens alone, by which the model may be trusted,
+        don't."""
+        return float(self._covariance.item(DECODE, DECODE)) < _KNOWN * float(_PRIOR_VARIANCE.item(DECODE))
 
     def predict_ms(self, features: Floats) -> float:
         """Milliseconds, at least 1."""

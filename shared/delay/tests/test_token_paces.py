@@ -79,3 +79,20 @@ def test_a_promise_that_no_engine_can_keep_slows_no_prompt() -> None:
     (pace,) = search.list_paces()
     assert pace is not None
     assert pace.tightest == pytest.approx(4.0 * step)
+
+
+def test_first_tokens_alone_show_no_decode_step_and_answers_do() -> None:
+    search = PassSizeSearch(8192, 16.0)
+    search.lay_out([(1, 1e6)])
+    model, now = search.best.model, 0.0
+    for number in range(60):
+        prompt, output = 500 + 100 * (number % 20), 8 if number < 50 else 40
+        search.sent(1, number, now, prompt, 0)
+        now += 20.0 + 0.1 * prompt
+        search.started(number, now)
+        assert not model.knows_decode or number > 50
+        now += 100.0 * (output - 1)
+        search.ended(number, now, output)
+    assert model.is_trusted
+    assert model.knows_decode
+    assert search.step_with(1) == pytest.approx(100.0, rel=0.1)
