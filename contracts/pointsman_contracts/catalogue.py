@@ -9,6 +9,7 @@ from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptEnd, PromptTokens
 from pointsman_contracts.demand import PoolWanted, WakeOrder
 from pointsman_contracts.draining import DrainAnswer, DrainOrder, DrainQuery
+from pointsman_contracts.engine_time import EngineTimeQuery, EngineTimeSums
 from pointsman_contracts.event_loss import EventsLost
 from pointsman_contracts.fleet import FleetQuery, FleetView
 from pointsman_contracts.journey import Journey, PreprocessRequest
@@ -89,6 +90,8 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     AttainmentSums,
     UsageQuery,
     UsageSums,
+    EngineTimeQuery,
+    EngineTimeSums,
     StoryQuery,
     DryRunQuery,
     Story,

@@ -49,6 +49,7 @@ _PEOPLE: Final = {
             "usage.sums.v1",
             "regret.sums.v1",
             "attainment.sums.v1",
+            "engine.time.v1",
         ),
         (
             *EVENTS,
@@ -63,6 +64,7 @@ _PEOPLE: Final = {
             "usage.sums-answer.v1",
             "regret.sums-answer.v1",
             "attainment.sums-answer.v1",
+            "engine.time-answer.v1",
         ),
     ),
     AUDITOR: ((), (*EVENTS, "usage.record.v1")),

@@ -59,6 +59,15 @@ class PoolDiscovery(Part, frozen=True, kw_only=True):
     """How many were found."""
 
 
+class EnginePrice(Part, frozen=True, kw_only=True):
+    """What an engine costs while it is listed, and how its time is divided (`pools.<name>.cost`)."""
+
+    hour_nanos: int
+    """Nano-dollars for an hour of one engine."""
+    output_weight: float = always(2.0)
+    """The weight of an output token, where a computed prompt token has 1."""
+
+
 class PoolSnapshot(Message, frozen=True, kw_only=True):
     """A pool at one moment. Published by the metrics-collector on change and at least once a second.
 
@@ -85,6 +94,8 @@ class PoolSnapshot(Message, frozen=True, kw_only=True):
     """Engines that the pool names and that have never answered, by worker → why."""
     discovery: PoolDiscovery | None = None
     """None for a pool of agents or of engines that the configuration lists."""
+    price: EnginePrice | None = None
+    """None for a pool without `cost`."""
 
 
 class WeightedModel(Part, frozen=True, kw_only=True):

@@ -236,14 +236,17 @@ SERVICES: Final = (
             "request.judged.v1",
             "regret.sums-answer.v1",
             "attainment.sums-answer.v1",
+            "engine.time-answer.v1",
         ),
         reads=(
             *EVENTS,
+            "pool.snapshot.v1",
             "request.story.v1",
             "usage.record.v1",
             "usage.sums.v1",
             "regret.sums.v1",
             "attainment.sums.v1",
+            "engine.time.v1",
         ),
     ),
     Service(
@@ -284,6 +287,7 @@ SERVICES: Final = (
             "usage.sums.v1",
             "regret.sums.v1",
             "attainment.sums.v1",
+            "engine.time.v1",
             "scheduler.fleet.v1",
         ),
         reads=(
@@ -298,6 +302,7 @@ SERVICES: Final = (
             "usage.sums-answer.v1",
             "regret.sums-answer.v1",
             "attainment.sums-answer.v1",
+            "engine.time-answer.v1",
             "limits.shard.v1",
             "api.key.v1",
             "batch.record.v1",

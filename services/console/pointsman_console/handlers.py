@@ -26,6 +26,7 @@ from pointsman_console.domain.sessions import Brake, BrowserSession, OneTimeToke
 from pointsman_console.domain.standings import standings
 from pointsman_contracts.attainment import AttainmentQuery, AttainmentSums
 from pointsman_contracts.draining import LONGEST_DRAIN_MS, DrainQuery
+from pointsman_contracts.engine_time import EngineTimeQuery, EngineTimeSums
 from pointsman_contracts.message import Blob, Message
 from pointsman_contracts.regret import RegretQuery, RegretSums
 from pointsman_contracts.story import DryRunQuery, Story, StoryQuery
@@ -131,6 +132,10 @@ class Recorder:
     async def ask_usage(self, asked: UsageQuery) -> JsonValue:
         """Sums of the usage ledger. Raises Failed."""
         return usage_rows.document(await self._ask_service(asked, UsageSums), asked.by)
+
+    async def ask_engine_time(self, asked: EngineTimeQuery) -> JsonValue:
+        """Sums of engine time. Raises Failed."""
+        return usage_rows.engine_time_document(await self._ask_service(asked, EngineTimeSums), asked.by)
 
     async def ask_attainment(self, asked: AttainmentQuery) -> JsonValue:
         """Sums of service levels. Raises Failed."""

@@ -71,6 +71,7 @@ def build(service: Service[ConsoleSettings]) -> None:
         levels=recorder.ask_attainment,
         decision=recorder.ask_story,
         usage=recorder.ask_usage,
+        engine_time=recorder.ask_engine_time,
         limits=stored.read_limits,
         batches=stored.list_batches,
         revisions=stored.list_revisions,

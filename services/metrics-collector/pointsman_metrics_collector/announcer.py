@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.draining import DrainOrder
 from pointsman_contracts.message import Message
-from pointsman_contracts.pool import PoolDiscovery, WorkerView
+from pointsman_contracts.pool import EnginePrice, PoolDiscovery, WorkerView
 from pointsman_contracts.verdicts import WorkerJudged
 from pointsman_contracts.worker import WorkerDraining, WorkerJoined, WorkerLeft, WorkerLoad, WorkerSilent
 from pointsman_metrics_collector.domain.models import ModelWindow
@@ -41,6 +41,7 @@ class MessageNumbers:
         workers: tuple[WorkerView, ...],
         unreached: dict[str, str],
         discovery: PoolDiscovery | None = None,
+        price: EnginePrice | None = None,
     ) -> None:
         """Publish a pool's snapshot."""
         message = snapshot(
@@ -51,6 +52,7 @@ class MessageNumbers:
             at_ms=_unix_ms(),
             unreached=unreached,
             discovery=discovery,
+            price=price,
         )
         self._publish(message, pool)
 

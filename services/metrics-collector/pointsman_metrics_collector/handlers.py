@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from pointsman_contracts.draining import DrainAnswer, DrainQuery
-from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.money import nanos
+from pointsman_contracts.pool import EnginePrice, WorkerView
 from pointsman_contracts.response import Attempt, ResponseCompleted
 from pointsman_contracts.subjects import token
 from pointsman_contracts.timing import SNAPSHOT_GAP_S, TIMES
@@ -69,6 +70,7 @@ class Handlers:
         """Called after an order to drain an engine, or to end that."""
         self._drain_changes: Final = DrainChanges()
         self._configured: tuple[str, ...] = ()
+        self._prices: dict[str, EnginePrice] = {}
         self._found: tuple[str, ...] = ()
         """Pools whose endpoints the cluster or a file names."""
         self._listed_engines: Mapping[Key, ScrapedEngine] = {}
@@ -116,6 +118,11 @@ class Handlers:
         self._names = ModelNames(config, self._table.has_model)
         self._table.set_block_tokens({name: pool.block_tokens for name, pool in config.pools.items()})
         self._listed_engines = listed_engines(config)
+        self._prices = {
+            name: EnginePrice(hour_nanos=nanos(pool.cost.per_hour), output_weight=pool.cost.output_weight)
+            for name, pool in config.pools.items()
+            if pool.cost is not None
+        }
         self.findings = {
             name: finding
             for name, finding in self.findings.items()
@@ -299,7 +306,8 @@ class Handlers:
             finding = self.findings.get(pool)
             views = self._verdicts.add_verdicts(pool, self._table.view_pool(pool, at))
             unreached = self._table.find_unreached(pool, at)
-            self._announcer.publish_pool(pool, views, unreached, None if finding is None else finding.discovery_state)
+            discovery = None if finding is None else finding.discovery_state
+            self._announcer.publish_pool(pool, views, unreached, discovery, self._prices.get(pool))
         for gone in self._paces.keys() - set(names):
             del self._paces[gone]
 

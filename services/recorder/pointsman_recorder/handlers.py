@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pointsman_contracts.attainment import AttainmentQuery, AttainmentSums
+from pointsman_contracts.engine_time import EngineTimeQuery, EngineTimeSums
 from pointsman_contracts.regret import RegretQuery, RegretSums
 from pointsman_contracts.story import KeptEvent, Story, StoryQuery
 from pointsman_contracts.usage import LostSum, UsageQuery, UsageSums
 from pointsman_recorder.domain.attainment_row import AttainmentAnswer
+from pointsman_recorder.domain.engine_shares import EngineTimeAnswer
 from pointsman_recorder.domain.regret_sums import RegretAnswer
 from pointsman_recorder.domain.usage_record import Sums
 
@@ -37,6 +39,10 @@ class KeptEvents(Protocol):
 
     def sum_attainment(self, query: AttainmentQuery) -> Awaitable[tuple[AttainmentAnswer, list[LostSum]]]:
         """Rows, and the events that are missing. Raises ValueError for a question that has no answer."""
+        ...
+
+    def sum_engine_time(self, query: EngineTimeQuery) -> Awaitable[EngineTimeAnswer]:
+        """Rows, and all time of the engines. Raises ValueError for a question that has no answer."""
         ...
 
 
@@ -90,4 +96,15 @@ class Handlers:
             since_ms=found.since_ms,
             until_ms=found.until_ms,
             lost=tuple(lost),
+        )
+
+    async def sum_engine_time(self, query: EngineTimeQuery) -> EngineTimeSums:
+        found = await self._kept.sum_engine_time(query)
+        return EngineTimeSums(
+            recorder=self._instance,
+            rows=tuple(found.rows),
+            more=found.more,
+            behind=self._behind(),
+            total_us=found.total_us,
+            total_nanos=found.total_nanos,
         )

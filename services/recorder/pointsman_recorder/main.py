@@ -3,8 +3,11 @@
 import os
 
 from pointsman_contracts.attainment import AttainmentQuery
+from pointsman_contracts.engine_time import EngineTimeQuery
+from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.regret import RegretQuery
 from pointsman_contracts.story import StoryQuery
+from pointsman_contracts.subjects import ANY
 from pointsman_contracts.usage import UsageQuery
 from pointsman_hosting.host import run
 from pointsman_hosting.program import Program
@@ -37,6 +40,8 @@ def build(service: Service[RecorderSettings]) -> None:
     service.events.handle(UsageQuery, handlers.sum_usage)
     service.events.handle(RegretQuery, handlers.sum_regret)
     service.events.handle(AttainmentQuery, handlers.sum_attainment)
+    service.events.handle(EngineTimeQuery, handlers.sum_engine_time)
+    service.bus.listen(PoolSnapshot, store.note_engines, ANY, keep="latest")
     service.run_in_background("ledger", recording.follow_ledger)
     service.run_in_background("events", recording.run_recording)
     service.run_in_background("retention", recording.run_deletion)

@@ -181,7 +181,7 @@ class Recording:
     async def _forget(self) -> None:
         while True:
             if self._event_days:
-                self._metrics.forgotten.inc(await self._store.delete_expired(self._event_days))
+                self._metrics.forgotten.inc(await self._store.delete_expired(self._event_days, self.behind))
             self._metrics.store_bytes.set(await self._store.size())
             await asyncio.sleep(_FORGET_EVERY_S)
 

@@ -39,7 +39,9 @@ def test_an_event_is_kept_with_what_the_ledger_is_owed_for_it() -> None:
     kept = entry(KIND, "subject:edge-1:7", COMPLETED.encode(), lambda: 5)
     assert kept is not None
     (owed,) = kept.owed
-    assert kept == RecordedEvent("subject:edge-1:7", "r-1", COMPLETED.at_ms, KIND, COMPLETED.encode(), kept.owed)
+    assert kept == RecordedEvent(
+        "subject:edge-1:7", "r-1", COMPLETED.at_ms, KIND, COMPLETED.encode(), kept.owed, end=COMPLETED
+    )
     assert (owed.key, owed.tenant) == ("r-1@edge-1/llama-8b/7/1767225599999", "acme")
     assert UsageRecord.decode(owed.message) == record(COMPLETED)
 

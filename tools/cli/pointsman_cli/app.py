@@ -231,7 +231,9 @@ def cache_purge(
 
 @app.command()
 def usage(
-    by: Annotated[str, typer.Option(help="Group rows by tenant, subject, key, model or day.")] = ("tenant,model,day"),
+    by: Annotated[
+        str, typer.Option(help="Group rows by tenant, subject, key, model or day; engine time by pool or engine, too.")
+    ] = "tenant,model,day",
     since: Annotated[str | None, typer.Option(metavar="DAY", help="First day (UTC), e.g. 2026-03-01.")] = None,
     until: Annotated[str | None, typer.Option(metavar="DAY", help="Last day, included.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
@@ -240,15 +242,24 @@ def usage(
     nats: NatsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a row, for programs.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for spreadsheets.")] = False,
+    of_engines: Annotated[
+        bool, typer.Option("--engine-time", help="Sum the time of engines of your own instead, of pools with `cost`.")
+    ] = False,
 ) -> None:
-    """Sum requests, tokens and cost of the usage ledger."""
-    from pointsman_cli.explain.usage import query
+    """Sum requests, tokens and cost of the usage ledger; or the time that engines were at work for them."""
+    from pointsman_cli.explain import engine_time
+    from pointsman_cli.explain.usage import KEYS, query
     from pointsman_cli.explain.usage import usage as run
 
     if as_json and as_csv:
         raise CommandError("--json and --csv exclude each other.", "Write one of them.")
     form = "json" if as_json else "csv" if as_csv else "table"
-    _run(run(nats, query(by=by, since=since, until=until, tenant=tenant, model=model, key=key), _console(), form))
+    keys = engine_time.KEYS if of_engines else KEYS
+    asked = query(by=by, since=since, until=until, tenant=tenant, model=model, key=key, keys=keys)
+    if of_engines:
+        _run(engine_time.engine_time(nats, asked, _console(), form))
+        return
+    _run(run(nats, asked, _console(), form))
 
 
 app.command()(explain)

@@ -18,8 +18,9 @@ from pointsman_console.adapters.stream import Streams
 from pointsman_console.domain import level_rows
 from pointsman_console.domain.sampling import DecisionFilter
 from pointsman_console.domain.sessions import BrowserSession
-from pointsman_console.domain.usage_rows import DIMENSIONS
+from pointsman_console.domain.usage_rows import DIMENSIONS, ENGINE_TIME_DIMENSIONS
 from pointsman_contracts.attainment import AttainmentQuery
+from pointsman_contracts.engine_time import EngineTimeQuery
 from pointsman_contracts.usage import UsageQuery
 from pointsman_core.agent_sessions import WantedSessions
 from pointsman_core.units import PositiveDuration
@@ -96,6 +97,7 @@ class Answers(NamedTuple):
     """Takes the id of a request, or else that of a trace."""
     levels: Callable[[AttainmentQuery], Awaitable[JsonValue]]
     usage: Callable[[UsageQuery], Awaitable[JsonValue]]
+    engine_time: Callable[[EngineTimeQuery], Awaitable[JsonValue]]
     limits: Callable[[], Awaitable[JsonValue]]
     batches: Callable[[], Awaitable[JsonValue]]
     revisions: Callable[[], Awaitable[JsonValue]]
@@ -207,6 +209,16 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
             tenant=tenant or None,
         )
         return answer(await answers.usage(asked))
+
+    @app.get("/api/engine-time")
+    async def engine_time(by: Text = "tenant", since: Day = None, until: Day = None, tenant: Text = "") -> Response:
+        asked = EngineTimeQuery(
+            by=tuple(name for name in ENGINE_TIME_DIMENSIONS if name in by.split(",")),
+            since=None if since is None else since.isoformat(),
+            until=None if until is None else until.isoformat(),
+            tenant=tenant or None,
+        )
+        return answer(await answers.engine_time(asked))
 
     @app.get("/api/limits")
     async def limits() -> Response:

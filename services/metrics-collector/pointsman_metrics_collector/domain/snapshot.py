@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
+from pointsman_contracts.pool import EnginePrice, PoolDiscovery, PoolSnapshot, WorkerView
 
 QUEUE_THRESHOLD: Final = 5
 KV_THRESHOLD: Final = 0.8
@@ -44,6 +44,7 @@ def snapshot(
     at_ms: int,
     unreached: dict[str, str] | None = None,
     discovery: PoolDiscovery | None = None,
+    price: EnginePrice | None = None,
 ) -> PoolSnapshot:
     """The message of one pool."""
     serving = _taking_requests(workers)
@@ -57,4 +58,5 @@ def snapshot(
         models=tuple(dict.fromkeys(name for worker in serving for name in (*worker.models, *worker.loras))),
         unreached=unreached or {},
         discovery=discovery,
+        price=price,
     )

@@ -11,16 +11,20 @@ from typing import Final, NamedTuple, TypeVar
 import orjson
 
 from pointsman_contracts.attainment import AttainmentQuery
+from pointsman_contracts.engine_time import EngineTimeQuery
+from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.regret import RegretQuery
 from pointsman_contracts.story import KeptEvent
 from pointsman_contracts.usage import LostSum, UsageQuery, UsageRecord
 from pointsman_recorder.adapters.attainment_table import AttainmentTable
 from pointsman_recorder.adapters.database import Database
+from pointsman_recorder.adapters.engine_time_table import EngineTimeTable
 from pointsman_recorder.adapters.event_gaps_table import EventGapsTable
 from pointsman_recorder.adapters.event_table import EventTable, ReadPlace
 from pointsman_recorder.adapters.regret_table import RegretTable
 from pointsman_recorder.adapters.usage_table import UsageTable
 from pointsman_recorder.domain.attainment_row import AttainmentAnswer
+from pointsman_recorder.domain.engine_shares import EngineTimeAnswer
 from pointsman_recorder.domain.entry import COMPLETED, JUDGED, RecordedEvent
 from pointsman_recorder.domain.regret_sums import RegretAnswer, of_request
 from pointsman_recorder.domain.usage_record import Owed, Sums, day_of
@@ -68,6 +72,7 @@ class EventStore:
         self._regret = RegretTable(database)
         self._attainment = AttainmentTable(database)
         self._gaps = EventGapsTable(database)
+        self._engine_time = EngineTimeTable(database)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
     async def keep_events(self, entries: Sequence[RecordedEvent], place: ReadPlace | None = None) -> KeptBatch:
@@ -83,6 +88,9 @@ class EventStore:
                 owed = self._usage.owe_records([owed for entry in new for owed in entry.owed])
                 self._regret.add_rows([(entry.judge, row) for entry in new if entry.regret for row in entry.regret])
                 self._attainment.add_rows([(entry.at_ms, row) for entry in new if (row := entry.attained) is not None])
+                if self._engine_time.lives.prices:
+                    ends = (end for entry in new if (end := entry.end) is not None)
+                    self._engine_time.add_answers(ends, time.time_ns() // 1000)
             self.unread = self._usage.unread_count
             return KeptBatch(len(new), len(entries) - len(new), owed, new)
 
@@ -153,14 +161,30 @@ class EventStore:
 
         return await self._run(attainment)
 
+    def note_engines(self, snapshot: PoolSnapshot) -> None:
+        """The engines of a pool are listed now."""
+        self._engine_time.lives.take_snapshot(snapshot, time.time_ns() // 1000)
+
+    async def sum_engine_time(self, query: EngineTimeQuery) -> EngineTimeAnswer:
+        """See `EngineTimeTable.sum_engine_time`."""
+        lives = self._engine_time.lives.take_changed()
+
+        def engine_time() -> EngineTimeAnswer:
+            with self._transaction():
+                self._engine_time.add_lives(lives)
+                return self._engine_time.sum_engine_time(query, MOST_ROWS)
+
+        return await self._run(engine_time)
+
     async def size(self) -> int:
         """Bytes in use."""
         return await self._run(lambda: self._database.size)
 
-    async def delete_expired(self, event_stream_days: float) -> int:
+    async def delete_expired(self, event_stream_days: float, behind: int = 0) -> int:
         """Delete data beyond the age and size limits. `event_stream_days`: how old an event may be that is delivered
-        (again)."""
+        (again). `behind`: events that weren't read yet."""
         now_ms = time.time_ns() // 1_000_000
+        lives = self._engine_time.lives.take_changed()
         gone = 0
 
         def some() -> int:
@@ -181,6 +205,10 @@ class EventStore:
                 self._usage.delete_expired(keys_before_ms, day)
                 self._regret.delete_before(day)
                 self._attainment.delete_expired(now_ms)
+                self._engine_time.add_lives(lives)
+                if not behind:
+                    self._engine_time.close_periods(now_ms * 1000)
+                self._engine_time.delete_before(day)
                 self._gaps.delete_expired(keys_before_ms, now_ms - round(self._bounds.sum_days * _DAY_MS))
 
         await self._run(usage)
@@ -188,6 +216,8 @@ class EventStore:
 
     async def close(self) -> None:
         """Finish the work in progress."""
+        lives = self._engine_time.lives.take_changed()
+        await self._run(lambda: self._engine_time.add_lives(lives))
         await self._run(self._database.close)
         self._thread.shutdown()
 
@@ -202,6 +232,7 @@ class EventStore:
         except BaseException:
             self._usage.start_again()
             self._gaps.start_again()
+            self._engine_time.start_again()
             # SQLite itself ends a transaction that it can't write.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -37,6 +37,8 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     """Id of the trace that it belongs to; None for an event that isn't sampled."""
     attained: AttainmentSum | None = None
     """The part of a request with a service level in the sums, for its end."""
+    end: ResponseCompleted | None = None
+    """The content, for the end of a request."""
 
 
 JUDGED: Final = RequestsJudged.address.type_id
@@ -71,6 +73,7 @@ def entry(
                 owed=owed,
                 trace=trace,
                 attained=row_of_end(end),
+                end=end,
             )
         judged = RequestsJudged.decode(body) if kind == JUDGED else None
         regret = () if judged is None else regret_rows(judged)

@@ -8,8 +8,19 @@ from pointsman_core.config.discovery import Discovery, EngineList, Kubernetes, c
 from pointsman_core.config.engine_tls import EngineTls
 from pointsman_core.config.flight import FlightSettings
 from pointsman_core.config.section import ConfigError, Section
+from pointsman_core.config.served_model import Dollars
 from pointsman_core.config.tokenizer import Tokenizer
 from pointsman_core.plugins import unknown
+
+
+class EngineCost(Section):
+    """What the engines of a pool cost, for `pointsman usage --engine-time`."""
+
+    per_hour: Dollars
+    """Dollars that one engine costs an hour while the gateway knows of it. 0 counts the time alone."""
+    output_weight: float = Field(default=2.0, ge=0.01, le=100)
+    """The weight of an output token, where a prompt token that wasn't cached has 1: answers that run at the same time
+    divide it by these weights."""
 
 
 class Pool(Section):
@@ -37,6 +48,8 @@ class Pool(Section):
     have a setting of their own, POINTSMAN_ENGINE_TLS."""
     scheduling: str = "default"
     """Name of a scheduling policy."""
+    cost: EngineCost | None = None
+    """The price of its engines' time. Default: their time isn't counted."""
     block_tokens: int = Field(default=64, ge=1, le=4096)
     """Tokens in one prefix block."""
     flight: FlightSettings | None = None

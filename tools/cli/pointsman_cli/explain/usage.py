@@ -1,5 +1,6 @@
 """`pointsman usage`: usage and cost by tenant, subject, key, model and day."""
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Final
 
@@ -36,11 +37,17 @@ _SELDOM: Final = ("failed", "cached_tokens", "reasoning_tokens")
 
 
 def query(
-    by: str, since: str | None, until: str | None, tenant: str | None, model: str | None, key: str | None = None
+    by: str,
+    since: str | None,
+    until: str | None,
+    tenant: str | None,
+    model: str | None,
+    key: str | None = None,
+    keys: Sequence[str] = KEYS,
 ) -> UsageQuery:
-    """The question. CommandError names what may be asked."""
+    """The question; `keys`: the dimensions that `by` may name. CommandError names what may be asked."""
     return UsageQuery(
-        by=recordings.columns(by, KEYS),
+        by=recordings.columns(by, keys),
         since=_day("--since", since),
         until=_day("--until", until),
         tenant=tenant,
