@@ -1,6 +1,7 @@
 """The way back: who served, what it cost, how it ended; told once."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -618,3 +619,79 @@ async def test_a_large_piece_leaves_in_pieces_that_envoy_takes(start_picker: Sta
     pieces = await exchange.replies(3)
     assert [len(piece.body or b"") for piece in pieces] == [62_000, 62_000, 26_000]
     assert [piece.end for piece in pieces] == [False, False, True]
+
+
+TWO = b'{"model":"llama-8b","n":2,"messages":[]}'
+
+
+def choices(*indices: int, ended: bool = True) -> bytes:
+    """A whole answer with these choices."""
+    found = [
+        {"index": index, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop" if ended else None}
+        for index in indices
+    ]
+    return json.dumps({"model": "llama-8b", "choices": found}).encode()
+
+
+def events(*indices: int, ended: tuple[int, ...]) -> list[bytes]:
+    """A stream with these choices, of which some end."""
+    said: list[object] = [
+        {"choices": [{"index": index, "delta": {"content": "a"}, "finish_reason": None}]} for index in indices
+    ]
+    ends: list[object] = [{"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]} for index in ended]
+    return [*(b"data: " + json.dumps(each).encode() + b"\n\n" for each in (*said, *ends)), b"data: [DONE]\n\n"]
+
+
+async def asking_for_two(picker: PickerUnderTest) -> Exchange:
+    """An exchange whose request for two choices was sent on."""
+    picker.stages.changes = {"answers": 2}
+    exchange = picker.client.open()
+    await exchange.request(modes=(FULL_DUPLEX, FULL_DUPLEX))
+    await exchange.body(TWO)
+    await exchange.replies(2)
+    return exchange
+
+
+@pytest.mark.parametrize(
+    ("answer", "good"), [(choices(0, 1), True), (choices(0), False), (choices(0, 0), False), (choices(0, 7), False)]
+)
+async def test_a_whole_answer_with_wrong_choices_is_an_error_and_its_engines_failure(
+    start_picker: StartPicker, answer: bytes, good: bool
+) -> None:
+    picker = await start_picker()
+    exchange = await asking_for_two(picker)
+    await exchange.response(headers={"content-type": "application/json"})
+    await exchange.body(answer, of="response")
+    reply = await exchange.reply()
+    assert (reply.status or 200) == (200 if good else 502)
+    await exchange.done()
+    (completed,) = await picker.completed()
+    assert completed.outcome == ("ok" if good else "engine_error")
+    assert len(picker.events.of(AttemptFailed)) == (0 if good else 1)
+
+
+@pytest.mark.parametrize(
+    ("sent", "good"),
+    [
+        (events(0, 1, ended=(0, 1)), True),
+        (events(0, 1, ended=(0,)), False),
+        (events(0, ended=(0,)), False),
+        (events(0, 7, ended=(0, 7)), False),
+    ],
+)
+async def test_a_stream_with_wrong_choices_ends_with_an_error_in_place_of_a_good_end(
+    start_picker: StartPicker, sent: list[bytes], good: bool
+) -> None:
+    picker = await start_picker()
+    exchange = await asking_for_two(picker)
+    await exchange.response(headers=STREAM)
+    got = b""
+    for number, event in enumerate(sent):
+        await exchange.body(event, end=number == len(sent) - 1, of="response")
+    await exchange.done()
+    with suppress(EOFError):
+        while True:
+            got += (await exchange.reply()).body or b""
+    assert (b"[DONE]" in got, b'"error"' in got) == (good, not good)
+    (completed,) = await picker.completed()
+    assert completed.outcome == ("ok" if good else "cut_off")

@@ -18,6 +18,7 @@ from pointsman_edge.sending.moving_on import FAILED, failure_of
 from pointsman_edge.sending.packed_vectors import with_packed_vectors
 from pointsman_edge.sending.queue_time import queue_time
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
+from pointsman_edge.taking_in.bodies import asked_choices
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.answer_head import OwnHeaders, passing
@@ -67,6 +68,7 @@ class EngineAnswer(AwaitedAnswer):
         """`chosen`: at least one; `asked`: the model's name for the client; `counted`: streams show usage alone."""
         super().__init__(envoy, record, mode)
         self._asked = asked
+        self._asked_choices = asked_choices(record.api.name, record.body, decision)
         name = renaming(decision.target.model, asked)
         self._model = [] if name is None else chosen_model(record.policy.prices, decision.target, asked)
         self._name = with_packed_vectors(record.body, name) if record.api is EMBEDDINGS else name
@@ -123,7 +125,7 @@ class EngineAnswer(AwaitedAnswer):
             # The answer of a filter or a route passes unchanged.
             await self._refused_by_envoy(head, stream)
             return
-        answer = self._answer = Answer(head.headers, record.api, self._name)
+        answer = self._answer = Answer(head.headers, record.api, self._name, self._asked_choices)
         self._attempts.tell_served(head.served)
         self._attempts.begin_answer(answer, head.headers)
         if self._prefiller and self._attempts.take_leg(self._prefiller, head):
@@ -141,7 +143,6 @@ class EngineAnswer(AwaitedAnswer):
             self._opening, self._waiting_head = Opening(answer, record.api), head
 
     async def _begin(self, head: ResponseHead, answer: Answer, stream: Stream) -> None:
-        """Let the head leave."""
         self._prepare(head, answer)
         mode = None if head.end else self._wanted(answer)
         self._told = self._mode if mode is None else mode
@@ -215,7 +216,6 @@ class EngineAnswer(AwaitedAnswer):
         return client_headers(kept, self._own(), changed=False)
 
     def _gone(self, answer: Answer) -> tuple[str, ...]:
-        """Headers that don't hold for the body that the client gets."""
         return answer.hidden_headers(seen=self._seen)
 
     async def _body(self, piece: Body, stream: Stream) -> None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from pointsman_apis.api import Api
+from pointsman_apis.asked_choices import AskedChoices
 from pointsman_apis.stream_ends import missing_end, whole_event
 from pointsman_apis.streams import WholeEvents
 from pointsman_edge.sending.encoded_answer import ENCODINGS, AnswerDecoder
@@ -26,8 +27,10 @@ Header = tuple[bytes, bytes]
 class Answer:
     """One answer, from its headers on."""
 
-    def __init__(self, headers: list[Header], api: Api, rewriting: Rewriting | None) -> None:
-        """`rewriting` None: the body isn't changed."""
+    def __init__(
+        self, headers: list[Header], api: Api, rewriting: Rewriting | None, asked: AskedChoices | None = None
+    ) -> None:
+        """`rewriting` None: the body isn't changed. `asked`: the choices that an engine was asked for."""
         by_name = dict(headers)
         status = by_name.get(b":status", b"0")
         self.status = int(status) if status.isdigit() else 0
@@ -53,6 +56,8 @@ class Answer:
         self._api = api
         self._events = WholeEvents()
         self._held: list[bytes] = []
+        self._asked = asked
+        self._choices = asked.follow_stream() if asked is not None and asked.several else None
 
     def hidden_headers(self, *, seen: bool) -> tuple[str, ...]:
         """Those of the engine that don't hold for the client's answer. `seen`: the body passes here."""
@@ -82,6 +87,10 @@ class Answer:
         """Whether the answer has its announced length."""
         return self.length is not None and self.bytes >= self.length
 
+    def lacks_choices(self, body: bytes) -> bool:
+        """Whether a whole answer isn't one to its request."""
+        return self._asked is not None and self.status < _ERROR and bool(self._asked.fault_of_whole(body))
+
     def feed(self, data: bytes, *, end: bool) -> bytes:
         """The next decoded bytes; returns what the client gets in their place."""
         self.bytes += len(data)
@@ -107,6 +116,12 @@ class Answer:
             whole = whole_event(whole + self._events.rest())
         if _ERROR_MEMBER in whole:
             whole, self.error = shaped_events(self._api, whole, self.error)
+        if self._choices is not None and self.error is None:
+            whole = b"" if self._choices.fault else self._choices.pass_events(whole)
+            if self._choices.fault:
+                # The error that takes the place of the rest comes once the engine has ended.
+                self.cut_off = end
+                return whole if self.rewriting is None else self.rewriting.rewrite_bytes(whole)
         if end and self.error is None:
             lacks = missing_end(self._api, self.tail.end)
             self.cut_off = lacks is None

@@ -75,6 +75,8 @@ class Opening:
             return body
         if error is not None:
             raise InPlaceOfAnswer(error)
+        if self._answer.lacks_choices(body):
+            raise SaidNothing
         return body
 
     def _let_go(self) -> bytes:

@@ -6,9 +6,7 @@ from typing import Final
 
 import msgspec
 
-from pointsman_apis.asked_choices import AskedChoices
 from pointsman_apis.embeddings import EMBEDDINGS
-from pointsman_apis.streams import lenient_document
 from pointsman_apis.usage import UsageTail
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_edge.edge import Edge
@@ -23,7 +21,7 @@ from pointsman_edge.sending.packed_vectors import with_packed_vectors
 from pointsman_edge.sending.queue_time import queue_time
 from pointsman_edge.sending.unasked_ids import WithoutIds
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
-from pointsman_edge.taking_in.bodies import edited_body
+from pointsman_edge.taking_in.bodies import asked_choices
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.attempt_reports import AttemptReports
 from pointsman_frontend.adapters.decoded_answer import DecodedAnswer
@@ -107,7 +105,7 @@ class AnswerRelay:
                     name=changes,
                     api=record.api,
                     begun=begun,
-                    asked=_asked(request),
+                    asked=asked_choices(request.record.api.name, request.record.body, request.decision),
                     resuming=request.resuming,
                 )
             else:
@@ -192,17 +190,15 @@ async def _relay_whole(
         await relay_pieces(engine, request.client, headers, usage, begun)
         return
     else:
-        body = await whole_body(engine, begun, api, moves=attempt.moves, doubts=attempt.doubts, asked=_asked(request))
+        body = await whole_body(
+            engine,
+            begun,
+            api,
+            moves=attempt.moves,
+            doubts=attempt.doubts,
+            asked=asked_choices(request.record.api.name, request.record.body, request.decision),
+        )
     await relay_document(engine=engine, client=request.client, headers=headers, usage=usage, name=changes, body=body)
-
-
-def _asked(request: Outgoing) -> AskedChoices:
-    record, decision = request.record, request.decision
-    return AskedChoices(
-        record.api.name,
-        decision.answers,
-        lambda: lenient_document(edited_body(record.body, decision.body, None)) or {},
-    )
 
 
 def _with_type(headers: Headers, content_type: tuple[bytes, bytes]) -> Headers:

@@ -7,9 +7,12 @@ from typing import Final
 import msgspec
 import orjson
 
+from pointsman_apis.asked_choices import AskedChoices
 from pointsman_apis.forms import edit_form, is_form
+from pointsman_apis.streams import lenient_document
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptEnd, PromptTokens
 from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.reply import Decision
 from pointsman_core.json_members import edit_fields
 from pointsman_core.refusal import Refusal
 from pointsman_edge.taking_in.request_headers import ClientHeaders
@@ -29,6 +32,11 @@ def edited_body(body: bytes, edits: Sequence[BodyEdit], model: str | None) -> by
     if model is not None:
         changes["model"] = orjson.dumps(model)
     return edit_fields(body, changes)
+
+
+def asked_choices(api: str, body: bytes, decision: Decision) -> AskedChoices:
+    """The choices that a request asks an engine for."""
+    return AskedChoices(api, decision.answers, lambda: lenient_document(edited_body(body, decision.body, None)) or {})
 
 
 def is_json(content_type: bytes | None) -> bool:
