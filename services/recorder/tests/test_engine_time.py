@@ -23,6 +23,7 @@ from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, 
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.engine_time_table import EngineTimeTable
 from pointsman_recorder.adapters.store import EventStore, StoreBounds
+from pointsman_recorder.domain.engine_lives import EngineLives
 from pointsman_recorder.domain.engine_work import PERIOD_US, Stretch, engine_answers
 from pointsman_recorder.domain.entry import RecordedEvent, entry
 
@@ -311,3 +312,15 @@ def test_a_clients_rows_are_without_idle_time_and_a_share_is_of_all_time() -> No
         assert total_us == 100 * SECOND_US
         with pytest.raises(ValueError, match="not planet"):
             it.sums("planet")
+
+
+def test_engines_that_are_long_gone_are_forgotten() -> None:
+    lives = EngineLives([])
+    for hours in range(0, 24 * 30, 6):
+        views = (WorkerView(worker=f"pod-{hours}", url="http://127.0.0.1:1"),)
+        lives.take_snapshot(
+            PoolSnapshot(pool="p", source="c", sequence=1, at_ms=0, workers=views, price=PRICE),
+            START_US + hours * 3600 * SECOND_US,
+        )
+        lives.take_changed()
+    assert len(vars(lives)["_latest"]) <= 7 * 4 + 1

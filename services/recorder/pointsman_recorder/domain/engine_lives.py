@@ -73,7 +73,10 @@ class EngineLives:
             self._latest[pool, view.worker] = self._changed[pool, view.worker, life.from_us] = life
 
     def take_changed(self) -> list[EngineLife]:
-        """The lives that are new or longer since the last call."""
+        """The lives that are new or longer since the last call. Forgets engines that nothing continues any more."""
         changed = [*self._changed.values()]
         self._changed = {}
+        gone = [place for place, life in self._latest.items() if self.heard_us - life.until_us > LONGEST_GAP_US]
+        for place in gone:
+            del self._latest[place]
         return changed
