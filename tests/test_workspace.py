@@ -109,9 +109,10 @@ def test_a_member_has_one_name(member: Member) -> None:
     assert packages == [member.module]
     scripts = member.project.get("scripts", {})
     command = "pointsman" if member.name == "cli" else expected
-    assert scripts in ({}, {command: f"{member.module}.__main__:main"})
     if member.is_service:
-        assert scripts, f"a service is started by its command {expected}"
+        assert scripts == {expected: f"{member.module}.main:main"}, "a service is started by its command"
+    else:
+        assert scripts in ({}, *({command: f"{member.module}.{place}:main"} for place in ("main", "__main__")))
 
 
 def test_every_version_is_the_workspaces() -> None:
