@@ -325,7 +325,10 @@ def policy_key(
     plan: Annotated[str, typer.Option(help="The tenant's plan.")] = "",
     scope: Annotated[list[str] | None, typer.Option(help="A scope of the key; repeatable.")] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="A model that the key may use; repeatable. Default: all.")
+        list[str] | None,
+        typer.Option(
+            help="A model that the key may use, a pattern, `group:NAME` or `alias:NAME`; repeatable. Default: all."
+        ),
     ] = None,
     store: Annotated[
         bool, typer.Option("--store", help="Store it on the bus, for `api-key-auth` with `stored: true`.")

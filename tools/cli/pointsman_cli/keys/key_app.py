@@ -21,7 +21,10 @@ def create(
     plan: Annotated[str, typer.Option(help="The tenant's plan.")] = "",
     scope: Annotated[list[str] | None, typer.Option(help="A scope of the key; repeatable.")] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="A model that the key may use; repeatable. Default: all.")
+        list[str] | None,
+        typer.Option(
+            help="A model that the key may use, a pattern, `group:NAME` or `alias:NAME`; repeatable. Default: all."
+        ),
     ] = None,
     priority: Annotated[
         int, typer.Option(min=0, max=1000, help="The highest priority that its requests may hint at.")
