@@ -330,37 +330,17 @@ def policy_key(
             help="A model that the key may use, a pattern, `group:NAME` or `alias:NAME`; repeatable. Default: all."
         ),
     ] = None,
-    store: Annotated[
-        bool, typer.Option("--store", help="Store it on the bus, for `api-key-auth` with `stored: true`.")
-    ] = False,
-    nats: NatsOption = None,
 ) -> None:
-    """Make an API key. Prints the key, shown only this once, and its entry for `api-key-auth`, which holds only its
-    hash."""
+    """Make an API key for a configuration. Prints the key, shown only this once, and its entry for `api-key-auth`,
+    which holds only its hash. `pointsman keys create` makes one that the bus keeps."""
     from pointsman_cli.keys import api_keys
     from pointsman_contracts.api_key import ApiKey
 
     record = ApiKey(
         id=name, tenant=tenant, plan=plan, scopes=tuple(scope or ()), models=tuple(model) if model else None
     )
-    key, digest, entry = api_keys.made(record)
-    if store:
-        from pointsman_cli.keys import stored_keys
-
-        async def keep() -> None:
-            async with stored_keys.opened(nats) as keys:
-                await keys.store_key(digest, record)
-
-        _run(keep())
+    key, _, entry = api_keys.made(record)
     sys.stdout.write(f"{key}\n{entry}\n")
-
-
-@policy_app.command("revoke")
-def policy_revoke(name: Annotated[str, typer.Option("--id", help="The key's name.")], nats: NatsOption = None) -> None:
-    """Take a stored API key back; it is refused from then on. As `pointsman keys revoke`."""
-    from pointsman_cli.keys import key_commands
-
-    _run(key_commands.revoke(nats, name, _console()))
 
 
 def main() -> None:
