@@ -23,8 +23,8 @@ from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, 
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.engine_time_table import EngineTimeTable
 from pointsman_recorder.adapters.store import EventStore, StoreBounds
-from pointsman_recorder.domain.engine_lives import EngineLives
-from pointsman_recorder.domain.engine_work import PERIOD_US, Stretch, engine_answers
+from pointsman_recorder.domain.engine_listings import EngineListings
+from pointsman_recorder.domain.engine_work import PERIOD_US, Stretch, works_of_end
 from pointsman_recorder.domain.entry import RecordedEvent, entry
 
 START_US: Final = 6_000_000 * PERIOD_US
@@ -131,7 +131,7 @@ def by_hand(
     work: dict[str, list[tuple[Stretch, str, int]]] = {engine: [] for engine in ENGINES}
     for end in ends:
         tenant = end.identity.tenant if end.identity is not None else ""
-        for stretch in (stretch for each in engine_answers(end) for stretch in each.stretches):
+        for stretch in (stretch for each in works_of_end(end) for stretch in each.stretches):
             work[stretch.engine].append((stretch, tenant, stretch.find_pace(PRICE) or 0))
     for engine, there in work.items():
         alive = [(first, last, up) for each, first, last, up in listed if each == engine]
@@ -170,7 +170,7 @@ def test_shares_and_idle_time_add_up_to_the_hours_of_the_engines_and_their_price
         it.add(ends[:split])
         rows, total_us, total_nanos = it.sums(*EVERY)
         lives_there = it.database.connection.execute(
-            "SELECT engine, from_us, until_us, up FROM engine_lives"
+            "SELECT engine, from_us, until_us, up FROM engine_listings"
         ).fetchall()
         expected = by_hand(lives_there, ends)
         found: Counter[tuple[str, str]] = Counter()
@@ -315,7 +315,7 @@ def test_a_clients_rows_are_without_idle_time_and_a_share_is_of_all_time() -> No
 
 
 def test_engines_that_are_long_gone_are_forgotten() -> None:
-    lives = EngineLives([])
+    lives = EngineListings([])
     for hours in range(0, 24 * 30, 6):
         views = (WorkerView(worker=f"pod-{hours}", url="http://127.0.0.1:1"),)
         lives.take_snapshot(

@@ -30,6 +30,8 @@ TRIES: Final = 6
 for ever."""
 SILENT_S: Final = 3.0
 """Same as `edge.silent_wait`."""
+_LOOK_S: Final = 1.0
+"""A request that isn't sent again looks this often whether its stage still lives."""
 PARKED_LOOK_S: Final = 0.1
 """How often an edge looks whether the instance that parked a request still lives."""
 
@@ -296,7 +298,11 @@ class _PendingRequest(Waiter):
         if self._unanswered > 1 and self._gives_up is not None and self._gives_up(FIRST_STAGE):
             self._end(now)
         elif self._unanswered >= TRIES:
-            self._bus.replies.extend_deadline(self, self._deadline)
+            # A stage that lives may still answer; none does once all are lost.
+            if isinstance(self._table.find_route(FIRST_STAGE, None, now, patient=True), NoInstance):
+                self._fail_request(NoListener(FIRST_STAGE))
+            else:
+                self._bus.replies.extend_deadline(self, min(now + _LOOK_S, self._deadline))
         else:
             self._client.resent += 1
             self._resend(now)

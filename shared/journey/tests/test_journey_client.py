@@ -139,6 +139,24 @@ async def test_a_request_waits_for_a_silent_stage_for_as_long_as_the_configurati
     assert (len(client.held), len(edge.bus.replies)) == (0, 0)
 
 
+async def test_a_request_whose_stage_is_lost_after_its_last_try_does_not_wait_until_its_deadline(buses: Buses) -> None:
+    edge, stage = buses.make("frontend"), buses.make("preprocessor")
+    seen: list[Hop[Request]] = []
+    stage.stage(Request, lambda _, hop: seen.append(hop))
+    client = JourneyClient(edge)
+    await buses.meet()
+    stage.heartbeat.stop()
+    edge.heartbeat.table.lost_after_s = 600.0
+    waiting = asyncio.create_task(
+        client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.01, timeout_s=600.0, silent_s=0.0)
+    )
+    await eventually(lambda: len(seen) == TRIES)
+    edge.heartbeat.table.lost_after_s = 0.1
+    with pytest.raises(NoListener):
+        await waiting
+    assert (len(client.held), len(edge.bus.replies)) == (0, 0)
+
+
 async def test_a_request_that_would_rather_fail_is_not_held(buses: Buses) -> None:
     edge, stage = buses.make("frontend"), buses.make("preprocessor")
     stage.stage(Request, decide)

@@ -13,9 +13,9 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.keys import Row
-from pointsman_recorder.domain.engine_lives import LONGEST_GAP_US, EngineLife, EngineLives
+from pointsman_recorder.domain.engine_listings import LONGEST_GAP_US, EngineListing, EngineListings
 from pointsman_recorder.domain.engine_shares import ANSWERS, UNKNOWN, EngineTimeAnswer, Spent, divide
-from pointsman_recorder.domain.engine_work import PERIOD_US, EngineAnswer, engine_answers
+from pointsman_recorder.domain.engine_work import PERIOD_US, AnswerWork, works_of_end
 from pointsman_recorder.domain.usage_record import DAY_MS, day_of
 
 KEYS: Final = ("day", "pool", "engine", "tenant", "subject", "key", "model")
@@ -29,7 +29,7 @@ _DAY_PERIODS: Final = DAY_MS * 1000 // PERIOD_US
 _ANONYMOUS: Final = Identity()
 _OPEN: Final = "engine-time-open"
 _TABLES: Final = f"""
-CREATE TABLE IF NOT EXISTS engine_lives (
+CREATE TABLE IF NOT EXISTS engine_listings (
     pool TEXT, engine TEXT, from_us INTEGER, until_us INTEGER, up INTEGER, boot_id TEXT, hour_nanos INTEGER,
     output_weight REAL, PRIMARY KEY (pool, engine, from_us)
 ) WITHOUT ROWID;
@@ -44,7 +44,7 @@ CREATE TEMP TABLE engine_moments (at INTEGER PRIMARY KEY, us INTEGER, pace INTEG
     listed INTEGER, turned REAL);
 """
 _THERE: Final = "FROM engine_work WHERE period = :period AND pool = :pool AND engine = :engine"
-_LISTED: Final = "FROM engine_lives WHERE pool = :pool AND engine = :engine AND from_us < :end AND until_us > :start"
+_LISTED: Final = "FROM engine_listings WHERE pool = :pool AND engine = :engine AND from_us < :end AND until_us > :start"
 _MOMENTS: Final = f"""
 INSERT INTO engine_moments SELECT at, us, pace, unseen, up, listed,
     TOTAL(CASE WHEN pace > 0 THEN us * 1.0 / pace END)
@@ -75,7 +75,8 @@ SELECT CASE WHEN pace IS NULL THEN '{UNKNOWN}' ELSE '{ANSWERS}' END,
 """  # noqa: S608 - as above
 _GROUPED: Final = ("state", "tenant", "subject", "key", "model", "answers", "estimated")
 _PRICE: Final = """
-SELECT hour_nanos FROM engine_lives WHERE pool = :pool AND from_us < :end ORDER BY engine = :engine DESC, from_us DESC
+SELECT hour_nanos FROM engine_listings WHERE pool = :pool AND from_us < :end
+ORDER BY engine = :engine DESC, from_us DESC
 """
 _CLOSE: Final = f"""
 INSERT INTO engine_days SELECT {_NAMES} FROM engine_open WHERE period < ? ON CONFLICT DO UPDATE SET
@@ -89,7 +90,7 @@ class EngineTimeTable:
     def __init__(self, database: Database) -> None:
         self._connection: sqlite3.Connection = database.connection
         self._connection.executescript(_TABLES)
-        self.lives: Final = EngineLives(self._read_lives())
+        self.lives: Final = EngineListings(self._read_lives())
         self._open_from = 0
         """The first period that isn't in the sums of its day."""
         self._stale: set[tuple[int, str, str]] = set()
@@ -100,18 +101,18 @@ class EngineTimeTable:
         """A transaction was undone."""
         self._is_read = False
 
-    def add_lives(self, lives: Sequence[EngineLife]) -> None:
+    def add_lives(self, lives: Sequence[EngineListing]) -> None:
         """Keep the lives that are new or longer."""
         self._read()
         rows = [tuple(getattr(life, name) for name in life.__struct_fields__) for life in lives]
-        self._connection.executemany("INSERT OR REPLACE INTO engine_lives VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._connection.executemany("INSERT OR REPLACE INTO engine_listings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._note_lives(lives)
 
     def add_answers(self, ends: Iterable[ResponseCompleted], now_us: int) -> None:
         """Keep the work for requests of engines that have a price. Each request comes once."""
         self._read()
         now = now_us // PERIOD_US
-        rows = [row for end in ends for answer in engine_answers(end) for row in self._work_rows(end, answer, now)]
+        rows = [row for end in ends for answer in works_of_end(end) for row in self._work_rows(end, answer, now)]
         self._connection.executemany(f"INSERT INTO engine_work VALUES ({', '.join('?' * 12)})", rows)  # noqa: S608
         self._stale.update((cast("int", row[2]), str(row[0]), str(row[1])) for row in rows)
 
@@ -128,7 +129,7 @@ class EngineTimeTable:
         run(_CLOSE, (before,))
         run("DELETE FROM engine_open WHERE period < ?", (before,))
         run("DELETE FROM engine_work WHERE period < ?", (before,))
-        run("DELETE FROM engine_lives WHERE until_us < ?", (before * PERIOD_US - LONGEST_GAP_US,))
+        run("DELETE FROM engine_listings WHERE until_us < ?", (before * PERIOD_US - LONGEST_GAP_US,))
         run("INSERT OR REPLACE INTO progress VALUES (?, ?)", (_OPEN, str(before)))
         self._open_from = before
 
@@ -157,7 +158,7 @@ class EngineTimeTable:
         rows = [EngineTimeSum(**dict(zip(names, row, strict=True))) for row in found]
         return EngineTimeAnswer(rows[:at_most], len(rows) > at_most, *total)
 
-    def _work_rows(self, end: ResponseCompleted, answer: EngineAnswer, now: int) -> list[Row]:
+    def _work_rows(self, end: ResponseCompleted, answer: AnswerWork, now: int) -> list[Row]:
         identity, prices = end.identity or _ANONYMOUS, self.lives.prices
         priced = [(each, prices[each.pool]) for each in answer.stretches if each.pool in prices]
         found: list[Row] = [
@@ -215,11 +216,11 @@ class EngineTimeTable:
         self._stale.update(select("SELECT DISTINCT period, pool, engine FROM engine_work").fetchall())
         self._note_lives(self._read_lives())
 
-    def _read_lives(self) -> list[EngineLife]:
-        rows = self._connection.execute("SELECT * FROM engine_lives ORDER BY from_us").fetchall()
-        return [EngineLife(*row) for row in rows]
+    def _read_lives(self) -> list[EngineListing]:
+        rows = self._connection.execute("SELECT * FROM engine_listings ORDER BY from_us").fetchall()
+        return [EngineListing(*row) for row in rows]
 
-    def _note_lives(self, lives: Iterable[EngineLife]) -> None:
+    def _note_lives(self, lives: Iterable[EngineListing]) -> None:
         for life in lives:
             first = max(self._open_from, life.from_us // PERIOD_US)
             periods = range(first, life.until_us // PERIOD_US + 1)

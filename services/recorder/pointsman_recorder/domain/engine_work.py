@@ -52,7 +52,7 @@ class Stretch(msgspec.Struct, frozen=True, gc=False):
             yield period, max(self.from_us, start), min(self.until_us, start + PERIOD_US)
 
 
-class EngineAnswer(msgspec.Struct, frozen=True, gc=False):
+class AnswerWork(msgspec.Struct, frozen=True, gc=False):
     """The work of engines for one answer."""
 
     model: str
@@ -60,7 +60,7 @@ class EngineAnswer(msgspec.Struct, frozen=True, gc=False):
     estimated: bool = False
 
 
-def engine_answers(end: ResponseCompleted) -> list[EngineAnswer]:
+def works_of_end(end: ResponseCompleted) -> list[AnswerWork]:
     """The answers that engines worked on for a request: the client's, and those of a cascade that it didn't get."""
     if end.answered_by is not None or end.outcome == "routed":
         return []
@@ -84,7 +84,7 @@ def engine_answers(end: ResponseCompleted) -> list[EngineAnswer]:
                 )
             )
 
-    answers: list[EngineAnswer] = []
+    answers: list[AnswerWork] = []
     found: list[Stretch] = []
     for unused in end.unused or ():
         prompt, output = _tokens(unused.usage)
@@ -122,8 +122,8 @@ def engine_answers(end: ResponseCompleted) -> list[EngineAnswer]:
     return [*answers, _answer(end.served or end.model or "", found, end.usage)]
 
 
-def _answer(model: str, stretches: list[Stretch], usage: Usage | None) -> EngineAnswer:
-    return EngineAnswer(model, tuple(stretches), usage is not None and (usage.estimated or usage.cached_unknown))
+def _answer(model: str, stretches: list[Stretch], usage: Usage | None) -> AnswerWork:
+    return AnswerWork(model, tuple(stretches), usage is not None and (usage.estimated or usage.cached_unknown))
 
 
 def _tokens(usage: Usage | None) -> tuple[int, int]:

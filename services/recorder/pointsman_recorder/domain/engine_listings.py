@@ -14,7 +14,7 @@ LONGEST_GAP_US: Final = 7 * 86_400_000_000
 _AWAY: Final = ("silent", "unreachable")
 
 
-class EngineLife(msgspec.Struct, frozen=True, gc=False):
+class EngineListing(msgspec.Struct, frozen=True, gc=False):
     """A time in which an engine was listed, in unix microseconds; in each, its state and price are the same."""
 
     pool: str
@@ -28,12 +28,12 @@ class EngineLife(msgspec.Struct, frozen=True, gc=False):
     output_weight: float
 
 
-class EngineLives:
+class EngineListings:
     """The latest life of each engine of the pools with a price."""
 
-    def __init__(self, latest: list[EngineLife]) -> None:
+    def __init__(self, latest: list[EngineListing]) -> None:
         self._latest: Final = {(life.pool, life.engine): life for life in latest}
-        self._changed: dict[tuple[str, str, int], EngineLife] = {}
+        self._changed: dict[tuple[str, str, int], EngineListing] = {}
         self.prices: Final = {
             life.pool: EnginePrice(hour_nanos=life.hour_nanos, output_weight=life.output_weight) for life in latest
         }
@@ -50,7 +50,7 @@ class EngineLives:
         self.prices[pool] = price
         self.heard_us = now_us
         for view in snapshot.workers:
-            life = EngineLife(
+            life = EngineListing(
                 pool=pool,
                 engine=view.worker,
                 from_us=now_us,
@@ -72,7 +72,7 @@ class EngineLives:
                         life = replace(life, from_us=last.from_us)
             self._latest[pool, view.worker] = self._changed[pool, view.worker, life.from_us] = life
 
-    def take_changed(self) -> list[EngineLife]:
+    def take_changed(self) -> list[EngineListing]:
         """The lives that are new or longer since the last call. Forgets engines that nothing continues any more."""
         changed = [*self._changed.values()]
         self._changed = {}
