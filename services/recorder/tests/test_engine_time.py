@@ -277,7 +277,13 @@ def test_the_end_of_a_request_that_comes_too_late_is_shown_as_unknown_and_change
         assert us_of(rows)["idle", ""] * SECOND_US == total_us == 3 * 3600 * SECOND_US
 
 
-def test_an_event_that_comes_twice_counts_once_and_one_without_a_price_not_at_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [150, 3])
+def test_an_event_that_comes_twice_counts_once_and_one_without_a_price_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """`seconds` of a period have passed: the answer may have begun before, when its engine had no price."""
+    monkeypatch.setattr(time, "time_ns", lambda: (START_US + seconds * SECOND_US) * 1000)
+
     def kept_form(number: int, end: ResponseCompleted) -> RecordedEvent:
         found = entry(end.address.type_id, f"e:{number}", end.encode(), lambda: 0)
         assert found is not None

@@ -172,7 +172,12 @@ class EngineTimeTable:
             stretch, _ = priced[0]
             found = [(stretch.pool, stretch.engine, now, now * PERIOD_US, now * PERIOD_US, None)]
         client = identity.tenant, identity.subject, identity.key, answer.model
-        return [(*row, *client, int(not place), int(not place and answer.estimated)) for place, row in enumerate(found)]
+        # It counts where it ended: an engine may have had no price where it began.
+        last = len(found) - 1
+        return [
+            (*row, *client, int(place == last), int(place == last and answer.estimated))
+            for place, row in enumerate(found)
+        ]
 
     def _select(self, columns: str, wanted: Mapping[str, str | None], rest: str) -> list[Any]:
         given = {condition: value for condition, value in wanted.items() if value is not None}

@@ -62,12 +62,13 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
             depth = int(matched.item(matched.argmax())) // request.facts.block_tokens
             prefix = blocks.item(depth - 1) if depth else None
         now = everyone.now * 1000.0
-        facts, estimator = request.facts, self.estimator
+        facts, estimator, preludes = request.facts, self.estimator, self.preludes
         if facts.dry_run:
             # Asking moves the shadows on, and counts a use of the prefix.
             estimator = estimator.copy()
-        elif self.preludes.waiting:
-            self.preludes.send_due(now)
+            preludes = preludes.copy(estimator)
+        if preludes.waiting:
+            preludes.send_due(now)
         best = estimator.best
         limit = facts.max_output_tokens
         if facts.hinted_output_tokens is not None:
@@ -76,7 +77,7 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
             )
         costs = best.costs(prompt, matched, now, limit, prefix)
         if request.fetched is not None or request.lora is not None:
-            costs = self.preludes.add_costs(costs, request, fleet, now)
+            costs = preludes.add_costs(costs, request, fleet, now)
         if self.rank_shares.has_ranks:
             uncached = prompt - np.minimum(matched, prompt - 1.0)
             costs = self.rank_shares.add_costs(costs, uncached, best, now)

@@ -1,6 +1,7 @@
 """The work before a prompt at an engine: fetches from tiers below its device, and the loading of an adapter."""
 
 from collections.abc import Hashable
+from copy import deepcopy
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -37,6 +38,11 @@ class Preludes:
         self.waiting: Final = self._delayed.waiting
         """Requests in a prelude, and some that left early."""
         self._awaited: dict[Hashable, _Awaited] = {}
+
+    def copy(self, estimator: PassSizeSearch) -> "Preludes":
+        """One that answers the same with this copy of its estimator, and that can be asked without a trace in this
+        one."""
+        return deepcopy(self, {id(self._estimator): estimator})
 
     def send_due(self, now: float) -> None:
         """Put requests whose prelude is over into the shadows. Times are milliseconds."""
