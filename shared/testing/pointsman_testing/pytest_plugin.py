@@ -1,5 +1,6 @@
 """Fixtures for every member of the workspace; loaded through the `pytest11` entry point."""
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +16,16 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the project's marker known, and let no timing decide a property: a busy machine is slow, not wrong."""
+    """Make the project's marker known, and let no timing decide a property: a busy machine is slow, not wrong.
+
+    With `CI` in the environment the generated cases are the same in each run, as in Hypothesis's own profile for it, so
+    that a change is judged by the change. Other runs look for new cases.
+    """
     hypothesis.settings.register_profile(
-        "pointsman", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+        "pointsman",
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+        derandomize="CI" in os.environ,
     )
     hypothesis.settings.load_profile("pointsman")
     config.addinivalue_line("markers", "requirement(*ids): points of tests/requirements.py that this test shows")
