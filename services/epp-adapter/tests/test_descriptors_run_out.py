@@ -1,7 +1,6 @@
 """An endpoint picker whose file descriptors are all in use: it says so, closes what it can't take, and recovers."""
 
 import asyncio
-import resource
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,12 +9,12 @@ import pytest
 import yaml
 
 from pointsman_testing import NatsServer, Processes, eventually
+from pointsman_testing.exhausted_descriptors import FREE, is_closed, limit_descriptors, many_clients
 from pointsman_testing.processes import ServiceProcess
 from pointsman_testing.raw_http import raw_request
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 """HTTP/2's preface and empty settings: a server answers with its own."""
-FREE = 8
 
 
 @pytest.fixture
@@ -32,36 +31,17 @@ def said(process: ServiceProcess, event: str) -> list[dict[str, object]]:
     return [line for line in process.log_lines() if line["event"] == event]
 
 
-def highest_descriptor(pid: int) -> int:
-    return max(int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir())
-
-
-async def is_closed(client: socket.socket) -> bool:
-    """Whether the other end closed a connection instead of speaking HTTP/2 on it."""
-    loop = asyncio.get_running_loop()
-    try:
-        await loop.sock_sendall(client, HELLO)
-        return await loop.sock_recv(client, 1024) == b""
-    except ConnectionError:
-        return True
-
-
 @pytest.mark.timeout(240)
 async def test_a_picker_without_descriptors_closes_new_connections_says_so_and_recovers(
     picker: ServiceProcess, own_nats_server: NatsServer
 ) -> None:
     url = str(said(picker, "serving")[0]["url"])
     place = ("127.0.0.1", int(url.rpartition(":")[2]))
-    used = highest_descriptor(picker.pid)
-    _, hard = resource.prlimit(picker.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(picker.pid, resource.RLIMIT_NOFILE, (used + FREE, hard))
-    with ExitStack() as held:
-        clients = [held.enter_context(socket.create_connection(place)) for _ in range(4 * FREE + 64)]
-        for client in clients:
-            client.setblocking(False)
+    limit_descriptors(picker)
+    with many_clients(place) as clients, ExitStack() as held:
         await eventually(lambda: said(picker, "no_descriptor_left"), timeout=30)
         async with asyncio.timeout(60):
-            closed = [await is_closed(client) for client in clients]
+            closed = [await is_closed(client, HELLO) for client in clients]
         assert closed[0] is False
         assert closed[-1] is True
         # Its own connections end, and their descriptors are taken before they can be made again.
@@ -78,7 +58,7 @@ async def test_a_picker_without_descriptors_closes_new_connections_says_so_and_r
     await eventually(lambda: len(said(picker, "bus_connected")) == 2, timeout=30)
     with socket.create_connection(place) as client:
         client.setblocking(False)
-        assert not await is_closed(client)
+        assert not await is_closed(client, HELLO)
     metrics = (await raw_request(picker.http_url or "", b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")).body.decode()
     (line,) = [each for each in metrics.splitlines() if each.startswith("pointsman_without_descriptors_total")]
     assert float(line.split()[1]) >= 1

@@ -1,20 +1,17 @@
 """A frontend whose file descriptors are all in use: it says so, closes what it can't take, and recovers."""
 
 import asyncio
-import resource
-import socket
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import yaml
 
 from pointsman_testing import NatsServer, Processes, eventually
+from pointsman_testing.exhausted_descriptors import is_closed, limit_descriptors, many_clients
 from pointsman_testing.processes import ServiceProcess
 from pointsman_testing.raw_http import raw_request
 
 LIVE = b"GET /live HTTP/1.1\r\nhost: x\r\n\r\n"
-FREE = 8
 
 
 @pytest.fixture
@@ -31,35 +28,16 @@ def said(process: ServiceProcess, event: str) -> list[dict[str, object]]:
     return [line for line in process.log_lines() if line["event"] == event]
 
 
-def highest_descriptor(pid: int) -> int:
-    return max(int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir())
-
-
-async def is_closed(client: socket.socket) -> bool:
-    """Whether the other end closed a connection without an answer to the request on it."""
-    loop = asyncio.get_running_loop()
-    try:
-        await loop.sock_sendall(client, LIVE)
-        return await loop.sock_recv(client, 1024) == b""
-    except ConnectionError:
-        return True
-
-
 async def test_a_frontend_without_descriptors_closes_new_connections_says_so_and_recovers(
     frontend: ServiceProcess,
 ) -> None:
     url = str(said(frontend, "serving")[0]["url"])
     place = ("127.0.0.1", int(url.rpartition(":")[2]))
-    used = highest_descriptor(frontend.pid)
-    _, hard = resource.prlimit(frontend.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(frontend.pid, resource.RLIMIT_NOFILE, (used + FREE, hard))
-    with ExitStack() as held:
-        clients = [held.enter_context(socket.create_connection(place)) for _ in range(4 * FREE + 64)]
-        for client in clients:
-            client.setblocking(False)
+    limit_descriptors(frontend)
+    with many_clients(place) as clients:
         await eventually(lambda: said(frontend, "no_descriptor_left"))
         async with asyncio.timeout(30):
-            closed = [await is_closed(client) for client in clients]
+            closed = [await is_closed(client, LIVE) for client in clients]
         assert closed[0] is False
         assert closed[-1] is True
     await eventually(lambda: said(frontend, "descriptors_again"))

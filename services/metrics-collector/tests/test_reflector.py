@@ -230,7 +230,10 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_loop(clus
     cluster.ends_at_once = True
     async with following(api()) as pods_:
         await eventually(lambda: pods_.names == [])
-        watches = lambda: [asked.watches for asked in cluster.asked].count(True)  # noqa: E731 - a function with a name would say no more
+
+        def watches() -> int:
+            return [asked.watches for asked in cluster.asked].count(True)
+
         await eventually(lambda: watches() >= 2)
         began, before = asyncio.get_running_loop().time(), watches()
         await eventually(lambda: watches() >= before + 2)

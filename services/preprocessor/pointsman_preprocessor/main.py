@@ -52,7 +52,7 @@ def build(service: Service[PreprocessorSettings]) -> None:
         bodies=GrownBodies(service.settings.body_cache) if service.settings.body_cache else None,
         limiter=limits.limiter,
         tell=lambda tokens, edge: service.bus.publish(tokens, edge),
-        # Dry runs are counted in a registry that nobody reads, and leave no body behind.
+        # Metrics of dry runs have a registry of their own, which no page shows. A dry run leaves no body behind.
         dry_runs=handler(CollectorRegistry()),
     )
     service.journeys.stage(PreprocessRequest, handlers.preprocess)

@@ -1,4 +1,4 @@
-"""A store that speaks as much of S3's protocol as the batch service does, and fails as it is told."""
+"""A store with the part of S3's protocol that the batch service uses. Tests choose how it fails."""
 
 from __future__ import annotations
 

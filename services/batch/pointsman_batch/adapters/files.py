@@ -158,7 +158,7 @@ class Files:
         await self.delete_file(writer.file)
 
     async def delete_file(self, file: str) -> None:
-        """Delete a file and its content. The record goes last: it names what is left to be deleted."""
+        """Delete a file: its content, then its record, by which a deletion that failed goes on."""
         await self.chunks.delete_chunks(file)
         await self._records.delete(file)
         self._known.pop(file, None)

@@ -69,8 +69,8 @@ def is_of_credential(provider: Resolved, status: int | None) -> bool:
 
 
 def limits_of_all(provider: Resolved, told: ProviderLimits) -> ProviderLimits:
-    """What limits of one credential say of the provider: with others beside it, what is left of its quota says
-    nothing."""
+    """The limits of a provider, by those that one of its credentials reported. The rest of its quota is unknown where
+    the provider has several."""
     return told if len(provider.credentials) < 2 else told._replace(remaining=None)
 
 
